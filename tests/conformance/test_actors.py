@@ -1,7 +1,5 @@
 """`engine.actors`: every method's work on actors, with the bits of the driver alone."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -39,20 +37,20 @@ N_ACTORS = 2
 Make = Callable[[Path, Path, Any, int], JobSpec]
 
 
-def multiselect_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+def multiselect_job(data, output, engine, folds):
     section = {"plan": False, "budget": 8, "baselines": ["scoring", "averages"]}
     spec = judgments_job(write_judgments(data), output, multiselect=section, engine=engine)
     return replace(spec, data=spec.data.model_copy(update={"folds": folds}))
 
 
-def sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+def sequence_job(data, output, engine, folds):
     return mixed_job(
         write_rows(data, with_labels(mixed_rows())), output, data={"folds": folds}, engine=engine,
         sequence={"ridge": 0.1, "budgets": [8]},
     )  # fmt: skip
 
 
-def logistic_sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+def logistic_sequence_job(data, output, engine, folds):
     rows = write_rows(data, smooth_rows())
     content = {
         "name": "classes",
@@ -63,17 +61,17 @@ def logistic_sequence_job(data: Path, output: Path, engine: Any, folds: int) -> 
     return spec_of(content, {"data": {"folds": folds}, "output": str(output), "engine": engine})
 
 
-def similarities_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+def similarities_job(data, output, engine, folds):
     rows = write_rows(data, smooth_rows())
     return landmarks_job(rows, output, data={"folds": folds}, engine=engine)
 
 
-def classes_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+def classes_job(data, output, engine, folds):
     rows = write_rows(data, smooth_rows())
     return task_job(rows, output, "classification", "high", engine, loss="logistic")
 
 
-def chains_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+def chains_job(data, output, engine, folds):
     own = {"solver": "online", "repeats": 1, "sizes": 1}
     rows = write_rows(data, few_columns())
     return few_job(rows, output, own, data={"folds": folds}, engine=engine)
@@ -81,7 +79,7 @@ def chains_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
 
 #: Jobs, what all actors do in them, and with how many folds. On folds, slabs are of the usual
 #: width, so that these jobs have one slab and one actor of candidates.
-JOBS: dict[str, tuple[Make, set[str], int]] = {
+JOBS = {
     "multiselect": (multiselect_job, {"folds"}, 3),
     "multiselect in slabs": (multiselect_job, {"candidates"}, 0),
     "sequence": (sequence_job, {"folds"}, 3),
@@ -93,27 +91,27 @@ JOBS: dict[str, tuple[Make, set[str], int]] = {
 }
 
 
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+def events(folder, kind):
     lines = (folder / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
-def pools(folder: Path) -> list[dict[str, Any]]:
+def pools(folder):
     return events(folder, "pool")
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
+def calls(monkeypatch):
     """What is asked of actors on Ray: (what they do, number of the actor) → calls."""
     counts = Counter[tuple[str, int]]()
     opened, post = RunContext.pool, ActorPool._post
 
-    def named(*given: Any, **options: Any) -> Any:
-        pool: Any = opened(*given, **options)
+    def named(*given, **options):
+        pool = opened(*given, **options)
         pool.what = options["what"]
         return pool
 
-    def counted(self: Any, actor: int, work: Any) -> None:
+    def counted(self, actor, work):
         if self.name == "ray":
             counts[self.what, actor] += 1
         post(self, actor, work)
@@ -130,13 +128,7 @@ USUAL = ("sequence in slabs", "logistic landmarks", "attribute_efficient")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in JOBS]
 )
-def test_actors_on_ray_have_the_bits_of_the_driver(
-    name: str,
-    ray_session: None,
-    calls: Counter[tuple[str, int]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_actors_on_ray_have_the_bits_of_the_driver(name, ray_session, calls, tmp_path, monkeypatch):
     make, work, folds = JOBS[name]
     if not folds:
         monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 2)
@@ -162,9 +154,7 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
     assert results(spread) == results(alone)
 
 
-def test_processes_of_this_machine_have_the_bits_of_the_driver(
-    judgments: Path, judgments_run: Path, tmp_path: Path
-) -> None:
+def test_processes_of_this_machine_have_the_bits_of_the_driver(judgments, judgments_run, tmp_path):
     engine = {"workers": N_ACTORS, "actors": "always"}
     spread = run_job(judgments_job(judgments, tmp_path, engine=engine)).folder
     assert [(event["kind"], event["what"]) for event in pools(spread)[-2:]] == [
@@ -173,7 +163,7 @@ def test_processes_of_this_machine_have_the_bits_of_the_driver(
     assert results(spread) == results(judgments_run)
 
 
-def dying_once(marker: Path, *given: Any) -> Any:
+def dying_once(marker, *given):
     """Sum up a shard; the first actor that does is killed."""
     if not marker.exists():
         marker.touch()
@@ -181,9 +171,7 @@ def dying_once(marker: Path, *given: Any) -> Any:
     return context._shard_summary(*given)
 
 
-def test_killed_actor_of_embeddings_does_not_change_a_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_actor_of_embeddings_does_not_change_a_bit(tmp_path, monkeypatch):
     never, always = {"actors": "never"}, {"actors": "always", "workers": N_ACTORS}
     monkeypatch.setattr(landmarks_form, "SAMPLED_ROWS", 100)
     alone = run_job(similarities_job(tmp_path / "data", tmp_path / "alone", never, 0)).folder
@@ -194,9 +182,7 @@ def test_killed_actor_of_embeddings_does_not_change_a_bit(
 
 
 @pytest.mark.parametrize("section", [{"algorithm": "scoring"}, {"psd": "nearest"}])
-def test_candidates_are_named_where_the_search_has_slabs(
-    section: dict[str, Any], judgments: Path, tmp_path: Path
-) -> None:
+def test_candidates_are_named_where_the_search_has_slabs(section, judgments, tmp_path):
     spec = judgments_job(judgments, tmp_path, multiselect=section, engine={"actors": "always"})
     assert ("for candidates" in prepare(spec).describe()["actors"]) == ("psd" in section)
 
@@ -215,20 +201,18 @@ def test_candidates_are_named_where_the_search_has_slabs(
         ("auto", 3e10, True, False, "one actor is no faster"),
     ],
 )
-def test_decision_and_reason(
-    actors: context.Actors, n_operations: float, single: bool, decided: bool, why: str
-) -> None:
+def test_decision_and_reason(actors, n_operations, single, decided, why):
     found = decide(actors, n_operations, single)
     assert found[0] == decided
     assert why in found[1]
 
 
-def test_what_reads_with_something_large_is_for_actors_on_ray() -> None:
+def test_what_reads_with_something_large_is_for_actors_on_ray():
     assert [decide("auto", ON_RAY, False, kind)[0] for kind in ("ray", "local", "dask")] == [
         True, False, False,
     ]  # fmt: skip
 
 
-def test_other_values_are_refused(tmp_path: Path) -> None:
+def test_other_values_are_refused(tmp_path):
     with pytest.raises(SpecError, match=r"engine\.actors.*'auto', 'always' or 'never'"):
         chains_job(tmp_path / "data", tmp_path, {"actors": "sometimes"}, 0)

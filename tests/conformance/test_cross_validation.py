@@ -1,10 +1,5 @@
 """Evaluations on folds: the same bits on every pool, and nothing done twice but what was lost."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from distfms.methods.frame import cross_validation
@@ -13,12 +8,12 @@ from tests.conformance import fold_tasks as tasks
 SIZES = (40, 30, 50, 20)  # of the folds with two rows or more
 
 
-def once(work: Any) -> dict[str, int]:
+def once(work):
     return {f"{item.power:g}-{n}": 1 for item in work.items for n in SIZES}
 
 
 @pytest.fixture(scope="module")
-def literal(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, bytes]]]:
+def literal(tmp_path_factory):
     """Answers of a plain loop."""
     folder = tasks.write_folds(tmp_path_factory.mktemp("literal"))
     work = tasks.work(folder / "marks")
@@ -33,7 +28,7 @@ def literal(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, byt
     ]
 
 
-def without_sizes(found: Any) -> list[list[dict[str, bytes]]]:
+def without_sizes(found):
     return [
         [{k: v for k, v in unit.items() if not k.startswith("fold/")} for unit in own]
         for own in tasks.as_bytes(found)
@@ -41,9 +36,7 @@ def without_sizes(found: Any) -> list[list[dict[str, bytes]]]:
 
 
 @pytest.mark.parametrize("where", ["serial-1", "local-3", "ray-2"])
-def test_same_bits_on_every_pool(
-    where: str, literal: Any, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_same_bits_on_every_pool(where, literal, tmp_path, request):
     kind, n_actors = where.split("-")
     if kind == "ray":
         request.getfixturevalue("ray_session")
@@ -56,7 +49,7 @@ def test_same_bits_on_every_pool(
     assert tasks.marks(tmp_path / "marks") == once(work)
 
 
-def test_killed_actor_costs_its_portion(literal: Any, tmp_path: Path) -> None:
+def test_killed_actor_costs_its_portion(literal, tmp_path):
     here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
     work = tasks.work(tmp_path / "marks", dies_on=50)
     assert without_sizes(tasks.run(here, work)) == literal
@@ -64,7 +57,7 @@ def test_killed_actor_costs_its_portion(literal: Any, tmp_path: Path) -> None:
     assert tasks.marks(tmp_path / "marks") == {**once(work), "1-50": 2, "1.25-50": 2}
 
 
-def test_driver_stands_in_for_workers_that_do_not_see_the_run(literal: Any, tmp_path: Path) -> None:
+def test_driver_stands_in_for_workers_that_do_not_see_the_run(literal, tmp_path):
     here = tasks.Here(tasks.write_folds(tmp_path), "local", 2, is_shared=False)
     found = tasks.run(here, tasks.work(tmp_path / "marks"))
     assert without_sizes(found) == literal

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +34,7 @@ STEP_OF_MISHAP = 9
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local-1", "local-2")),
     ],
 )
-def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
+def pool(request):
     with pool_asked_for(request) as made:
         yield made
 
@@ -48,17 +46,17 @@ class Fragile:
     pool: ActorPool
     marker: Path
 
-    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
+    def start(self, build, shards):
         self.n_before = self.pool.counts.n_steps
         self.pool.start(build, shards)
 
-    def step(self, fn: Callable[[Any, Any], Any], message: Any = None) -> list[Any]:
+    def step(self, fn, message=None):
         if self.pool.counts.n_steps - self.n_before + 1 == STEP_OF_MISHAP:
             fn = partial(die_once, fn, str(self.marker), os.getpid())
         return self.pool.step(fn, message)
 
 
-def die_once(fn: Callable[[Any, Any], Any], marker: str, driver: int, state: Any, turn: Any) -> Any:
+def die_once(fn, marker, driver, state, turn):
     """Do the step; the first process to come here then ends, its state changed, unanswered."""
     result = fn(state, turn)
     if os.getpid() == driver:
@@ -71,11 +69,11 @@ def die_once(fn: Callable[[Any, Any], Any], marker: str, driver: int, state: Any
     return None
 
 
-def change(pool: ActorPool, before: dict[str, int]) -> dict[str, int]:
+def change(pool, before):
     return {name: value - before[name] for name, value in vars(pool.counts).items()}
 
 
-def require_one_mishap(pool: ActorPool, before: dict[str, int], n_steps: int) -> None:
+def require_one_mishap(pool, before, n_steps):
     """One actor was rebuilt and replayed; this process cannot be lost."""
     done = change(pool, before)
     n_lost = int(pool.name != "serial")
@@ -86,15 +84,13 @@ def require_one_mishap(pool: ActorPool, before: dict[str, int], n_steps: int) ->
 
 
 @pytest.mark.parametrize("psd", ["none", "nearest"])
-def test_multiselect(
-    pool: ActorPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, psd: str
-) -> None:
+def test_multiselect(pool, tmp_path, monkeypatch, psd):
     monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 12)
     problem = awkward_problem(0, psd=psd)
     with single_threaded_blas():
         expected = select(problem, 120.0)
         before = dict(vars(pool.counts))
-        fragile: Any = Fragile(pool, tmp_path / "mishap")
+        fragile = Fragile(pool, tmp_path / "mishap")
         given = slabs_of(problem)
         assert len(given) == N_SHARDS
         path = select(problem, 120.0, pool=fragile, shards=given)
@@ -104,9 +100,7 @@ def test_multiselect(
 
 
 @pytest.mark.parametrize("criterion", ["fr", "omp"])
-def test_sequence(
-    pool: ActorPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str
-) -> None:
+def test_sequence(pool, tmp_path, monkeypatch, criterion):
     monkeypatch.setattr(shards, "BLOCK_COLUMNS", 11)
     problem = awkward_sequence_problem(0, ridge=1e-3)
     given = problem.forward.shard.cut()
@@ -114,7 +108,7 @@ def test_sequence(
     with single_threaded_blas():
         expected = sequence(problem, criterion, doubling=True)
         before = dict(vars(pool.counts))
-        fragile: Any = Fragile(pool, tmp_path / "mishap")
+        fragile = Fragile(pool, tmp_path / "mishap")
         path = sequence(problem, criterion, doubling=True, pool=fragile, shards=given)
     require_same_sequence(path, expected)
     # Each step asks twice: for values, and for the pivot of the best group.

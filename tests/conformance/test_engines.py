@@ -1,13 +1,8 @@
 """Every executor keeps the same contract and gives the same bits."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,13 +23,13 @@ N_UNITS = 11  # neither a power of two nor one less
 
 
 @pytest.fixture(scope="module")
-def scheduler_address() -> Iterator[str]:
+def scheduler_address():
     with tasks.dask_cluster() as cluster:
         yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="module", params=["threads-1", "threads-2", "processes-2", "dask-2", "ray-2"])
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+def executor(request):
     kind, workers = request.param.split("-")
     if kind == "dask":
         made = DaskExecutor(request.getfixturevalue("scheduler_address"))
@@ -48,25 +43,25 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
         yield made
 
 
-def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
+def units_of(folder, n=N_UNITS):
     return [Unit(f"unit-{t.index}", t, n_bytes=10 + t.index) for t in tasks.tickets(folder, n)]
 
 
-def test_is_an_executor(executor: Executor) -> None:
+def test_is_an_executor(executor):
     assert isinstance(executor, Executor)
     available = executor.available_bytes()
     assert available is None or available > 0
 
 
 @pytest.mark.parametrize("n", [1, 3, 32, 77])
-def test_same_bits_as_the_tree_written_out(executor: Executor, n: int) -> None:
+def test_same_bits_as_the_tree_written_out(executor, n):
     units = [Unit(str(seed), seed) for seed in range(n)]
     expected = tasks.in_fixed_tree([tasks.gram(seed) for seed in range(n)], tasks.add)
     value = map_reduce(units, tasks.gram, tasks.add, executor).value
     assert value.tobytes() == expected.tobytes()
 
 
-def test_the_tree_shows_in_the_bits() -> None:
+def test_the_tree_shows_in_the_bits():
     """Without this the test above would pass with any order of additions."""
     grams = [tasks.gram(seed) for seed in range(13)]
     in_a_row = grams[0]
@@ -75,10 +70,10 @@ def test_the_tree_shows_in_the_bits() -> None:
     assert in_a_row.tobytes() != tasks.in_fixed_tree(grams, tasks.add).tobytes()
 
 
-def test_counts_and_events_add_up_to_the_result(executor: Executor, tmp_path: Path) -> None:
+def test_counts_and_events_add_up_to_the_result(executor, tmp_path):
     units = units_of(tmp_path)
     total_bytes = sum(unit.n_bytes for unit in units)
-    events: list[Any] = []
+    events = []
     reduction = run(units, tasks.as_tuple, executor, on_event=events.append)
     assert reduction.value == tuple(range(N_UNITS))
     assert (reduction.n_computed, reduction.n_cached) == (N_UNITS, 0)
@@ -99,14 +94,12 @@ def test_counts_and_events_add_up_to_the_result(executor: Executor, tmp_path: Pa
     }
 
 
-def test_units_of_a_batch_are_cached_and_reported_one_by_one(
-    executor: Executor, tmp_path: Path
-) -> None:
+def test_units_of_a_batch_are_cached_and_reported_one_by_one(executor, tmp_path):
     n = 70  # in batches of four on two processes, Dask or Ray workers
     cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode, spec_key="v1")
     units = units_of(tmp_path, n)
     run(units[5:7] + units[40:43], tasks.as_tuple, executor, cache=cache)
-    events: list[Any] = []
+    events = []
     reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
     assert reduction.value == tuple(range(n))
     assert (reduction.n_computed, reduction.n_cached) == (n - 5, 5)
@@ -120,9 +113,9 @@ def test_units_of_a_batch_are_cached_and_reported_one_by_one(
     assert run(units, tasks.as_tuple, executor, cache=cache).n_cached == n
 
 
-def test_transient_failure_is_retried_once(executor: Executor, tmp_path: Path) -> None:
+def test_transient_failure_is_retried_once(executor, tmp_path):
     units = units_of(tmp_path)
-    events: list[Any] = []
+    events = []
     reduction = run(units, tasks.fails_once_on_three, executor, on_event=events.append)
     assert reduction.value == tuple(range(N_UNITS))
     assert attempts(units) == [2 if i == 3 else 1 for i in range(N_UNITS)]
@@ -131,7 +124,7 @@ def test_transient_failure_is_retried_once(executor: Executor, tmp_path: Path) -
     assert retries == [{"event": "retry", "key": "unit-3", "n_retries": 1}]
 
 
-def test_lasting_failure_ends_with_a_clear_error(executor: Executor, tmp_path: Path) -> None:
+def test_lasting_failure_ends_with_a_clear_error(executor, tmp_path):
     units = units_of(tmp_path, 5)
     with pytest.raises(
         EngineError, match=r"'unit-3' failed 3 times.*hung up.*run the same"
@@ -141,7 +134,7 @@ def test_lasting_failure_ends_with_a_clear_error(executor: Executor, tmp_path: P
     assert units[3].payload.attempts == 3
 
 
-def test_data_error_arrives_as_itself(executor: Executor, tmp_path: Path) -> None:
+def test_data_error_arrives_as_itself(executor, tmp_path):
     units = units_of(tmp_path)
     with pytest.raises(DataError, match=r"^column 'a' of unit \d+ is infinite$") as info:
         run(units, tasks.bad_from_five, executor)
@@ -151,12 +144,12 @@ def test_data_error_arrives_as_itself(executor: Executor, tmp_path: Path) -> Non
         executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
 
 
-def test_no_units_is_an_error(executor: Executor) -> None:
+def test_no_units_is_an_error(executor):
     with pytest.raises(DataError, match="no partitions"):
         map_reduce([], tasks.square, max, executor)
 
 
-def test_map_keeps_the_order_of_items_and_takes_closures(executor: Executor) -> None:
+def test_map_keeps_the_order_of_items_and_takes_closures(executor):
     assert executor.map(tasks.square, range(20)) == [i * i for i in range(20)]
     assert executor.map(tasks.square, []) == []
     offset = np.arange(3.0)
@@ -164,13 +157,13 @@ def test_map_keeps_the_order_of_items_and_takes_closures(executor: Executor) -> 
     assert [r.tolist() for r in results] == [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
 
 
-def test_map_retries(executor: Executor, tmp_path: Path) -> None:
+def test_map_retries(executor, tmp_path):
     items = tasks.tickets(tmp_path, 6)
     assert executor.map(tasks.fails_once_on_three, items) == [(i,) for i in range(6)]
     assert [item.attempts for item in items] == [1, 1, 1, 2, 1, 1]
 
 
-def test_tasks_run_with_one_blas_thread(executor: Executor) -> None:
+def test_tasks_run_with_one_blas_thread(executor):
     for threads in executor.map(blas_probe, range(4)):
         assert threads
         assert set(threads) == {1}
@@ -179,14 +172,14 @@ def test_tasks_run_with_one_blas_thread(executor: Executor) -> None:
     assert set(merged) == {1}
 
 
-def blas_probe(index: int) -> list[int]:
+def blas_probe(index):
     return tasks.blas_threads(index)
 
 
 # --- graphs of Dask itself ----------------------------------------------------------------------
 
 
-def test_same_bits_of_arrays_trees_and_bags_of_dask(executor: Executor) -> None:
+def test_same_bits_of_arrays_trees_and_bags_of_dask(executor):
     import dask
     import dask.array as da
     import dask.bag as db
@@ -201,7 +194,7 @@ def test_same_bits_of_arrays_trees_and_bags_of_dask(executor: Executor) -> None:
         assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
 
 
-def test_keys_of_a_graph_may_be_nested_constant_and_the_same(executor: Executor) -> None:
+def test_keys_of_a_graph_may_be_nested_constant_and_the_same(executor):
     dsk = {
         "a": 3,
         ("b", 0): (tasks.square, "a"),
@@ -216,7 +209,7 @@ def test_keys_of_a_graph_may_be_nested_constant_and_the_same(executor: Executor)
     assert executor.get(dsk, "sum") == 12
 
 
-def test_error_of_a_collection_arrives_as_itself(executor: Executor, tmp_path: Path) -> None:
+def test_error_of_a_collection_arrives_as_itself(executor, tmp_path):
     import dask
 
     ticket = tasks.tickets(tmp_path, 6)[5]
@@ -226,9 +219,7 @@ def test_error_of_a_collection_arrives_as_itself(executor: Executor, tmp_path: P
 
 
 @pytest.mark.parametrize("engine", ["ray", "dask"])
-def test_collections_of_estimators_are_computed_on_the_engine(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_collections_of_estimators_are_computed_on_the_engine(engine, tmp_path, request):
     import dask.array as da
     import dask.dataframe as dd
 
@@ -263,7 +254,7 @@ def test_collections_of_estimators_are_computed_on_the_engine(
     assert (tmp_path / str(os.getpid())).exists()
 
 
-def _in_sight(folder: Path, rows: Any) -> Any:
+def _in_sight(folder, rows):
     if len(rows):  # Dask tries functions on nothing where it stands
         (folder / str(os.getpid())).touch()
     return rows

@@ -1,18 +1,11 @@
 """Every pool of actors keeps the same contract and gives the same bits."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.local import LocalExecutor, SerialPool
-from distfms.engine.pool import ActorPool
 from distfms.errors import EngineError, SpecError
 from tests.conformance import pool_tasks as tasks
 
@@ -30,63 +23,63 @@ ROUND_OF_MISHAP = 7
         ),
     ],
 )
-def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
+def pool(request):
     with tasks.pool_asked_for(request) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def reference(tmp_path_factory):
     """The whole problem in one place, sums over shards in order."""
     folder = tmp_path_factory.mktemp("reference")
     states = [tasks.build(shard) for shard in tasks.shards(folder, N_SHARDS)]
 
-    def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
+    def evaluate(weights):
         return in_order([tasks.loss_and_gradient(state, (weights, None))[1] for state in states])
 
     with single_threaded_blas():
         return fit(evaluate)
 
 
-def in_order(answers: list[tuple[float, np.ndarray]]) -> tuple[float, np.ndarray]:
+def in_order(answers):
     loss, gradient = answers[0]
     for more, direction in answers[1:]:
         loss, gradient = loss + more, gradient + direction
     return loss, gradient
 
 
-def fit(evaluate: Any) -> Any:
+def fit(evaluate):
     start = np.zeros(tasks.N_COLUMNS)
     return minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": 30})
 
 
-def counts_of(pool: ActorPool) -> dict[str, int]:
+def counts_of(pool):
     return dict(vars(pool.counts))
 
 
-def change(pool: ActorPool, before: dict[str, int]) -> dict[str, int]:
+def change(pool, before):
     """What was done since, without zeros."""
     return {k: v - before[k] for k, v in vars(pool.counts).items() if v != before[k]}
 
 
-def kill(pool: ActorPool, shard: int) -> tasks.Mishap | None:
+def kill(pool, shard):
     """What ends the process of a shard; the process of a serial pool is this one."""
     return None if pool.name == "serial" else tasks.Mishap(shard, "kill")
 
 
-def lost_shards(pool: ActorPool, shard: int) -> list[int]:
+def lost_shards(pool, shard):
     """Shards that are built again after the mishap of one."""
     if pool.name == "serial":
         return []
     return [index for index in range(N_SHARDS) if index % pool.n_actors == shard % pool.n_actors]
 
 
-def test_distributed_least_squares(pool: ActorPool, reference: Any, tmp_path: Path) -> None:
+def test_distributed_least_squares(pool, reference, tmp_path):
     shards = tasks.shards(tmp_path, N_SHARDS)
     before = counts_of(pool)
     pool.start(tasks.build, shards)
 
-    def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
+    def evaluate(weights):
         now = pool.counts.n_steps - before["n_steps"] + 1 == ROUND_OF_MISHAP
         mishap = kill(pool, 3) if now else None
         return in_order(pool.step(tasks.loss_and_gradient, (weights, mishap)))
@@ -104,7 +97,7 @@ def test_distributed_least_squares(pool: ActorPool, reference: Any, tmp_path: Pa
     ]
 
 
-def test_chain_is_replayed_to_the_bit(pool: ActorPool, tmp_path: Path) -> None:
+def test_chain_is_replayed_to_the_bit(pool, tmp_path):
     shards = tasks.shards(tmp_path, N_SHARDS)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -127,7 +120,7 @@ def test_chain_is_replayed_to_the_bit(pool: ActorPool, tmp_path: Path) -> None:
     assert done["n_built"] == N_SHARDS + n_lost
 
 
-def test_items_go_to_free_actors(pool: ActorPool, tmp_path: Path) -> None:
+def test_items_go_to_free_actors(pool, tmp_path):
     pool.start(tasks.alike, tasks.shards(tmp_path, pool.n_actors))
     unit = float(tasks.build(tasks.Shard(0, str(tmp_path))).X[0, 0])
     answers = pool.map(tasks.evaluate, [(n, None) for n in range(9)])
@@ -136,7 +129,7 @@ def test_items_go_to_free_actors(pool: ActorPool, tmp_path: Path) -> None:
     assert pool.step(lambda rows, message: (None, message), 1) == [1] * pool.n_actors
 
 
-def test_item_of_a_lost_actor_is_done_again(pool: ActorPool, tmp_path: Path) -> None:
+def test_item_of_a_lost_actor_is_done_again(pool, tmp_path):
     before = counts_of(pool)
     pool.start(tasks.alike, tasks.shards(tmp_path, pool.n_actors))
     pool.step(tasks.walk, (2, None))  # replayed to the new actor
@@ -148,7 +141,7 @@ def test_item_of_a_lost_actor_is_done_again(pool: ActorPool, tmp_path: Path) -> 
     assert change(pool, before) == {"n_steps": 1, "n_items": 8, "n_built": n_built} | lost
 
 
-def test_error_of_an_item(pool: ActorPool) -> None:
+def test_error_of_an_item(pool):
     pool.start(int, [0] * pool.n_actors)
     with pytest.raises(ZeroDivisionError):
         pool.map(lambda state, item: 12 // item, [3, 4, 0, 6])
@@ -156,7 +149,7 @@ def test_error_of_an_item(pool: ActorPool) -> None:
         pool.map(lambda state, item: item, [1])
 
 
-def test_nobody_shares_memory(pool: ActorPool, tmp_path: Path) -> None:
+def test_nobody_shares_memory(pool, tmp_path):
     pool.start(tasks.build, tasks.shards(tmp_path, 3))
     message = np.zeros(tasks.N_COLUMNS)
     for step in (1.0, 2.0):
@@ -167,14 +160,14 @@ def test_nobody_shares_memory(pool: ActorPool, tmp_path: Path) -> None:
     assert not message.any()
 
 
-def test_closures_travel(pool: ActorPool) -> None:
+def test_closures_travel(pool):
     offset = 10
     pool.start(lambda shard: shard + offset, [1, 2, 3])
     assert pool.step(lambda state, message: (state + message, state), 5) == [11, 12, 13]
     assert pool.step(lambda state, message: (None, state)) == [16, 17, 18]
 
 
-def test_error_of_the_first_shard_is_told(pool: ActorPool, tmp_path: Path) -> None:
+def test_error_of_the_first_shard_is_told(pool, tmp_path):
     pool.start(tasks.build, tasks.shards(tmp_path, N_SHARDS))
     with pytest.raises(ValueError, match=r"^shard 2 is of no use$"):
         pool.step(tasks.refuse, 2)
@@ -184,7 +177,7 @@ def test_error_of_the_first_shard_is_told(pool: ActorPool, tmp_path: Path) -> No
     assert pool.step(tasks.refuse, 100) == [None, None]
 
 
-def test_build_is_tried_again_after_a_transient_error(pool: ActorPool, tmp_path: Path) -> None:
+def test_build_is_tried_again_after_a_transient_error(pool, tmp_path):
     shards = tasks.shards(tmp_path, 3)
     before = counts_of(pool)
     pool.start(tasks.build_at_second_attempt, shards)
@@ -192,14 +185,14 @@ def test_build_is_tried_again_after_a_transient_error(pool: ActorPool, tmp_path:
     assert pool.step(lambda state, message: (None, state)) == [0, 1, 2]
 
 
-def test_steps_run_with_one_blas_thread(pool: ActorPool, tmp_path: Path) -> None:
+def test_steps_run_with_one_blas_thread(pool, tmp_path):
     pool.start(tasks.build, tasks.shards(tmp_path, 3))
     for threads in pool.step(tasks.blas_threads):
         assert threads
         assert set(threads) == {1}
 
 
-def test_bad_use() -> None:
+def test_bad_use():
     with pytest.raises(SpecError, match="at least 1 actor; there are 0"):
         LocalExecutor(1).pool(0)
     with pytest.raises(SpecError, match=r"one actor needs about 1\.0 TiB.*fewer actors"):
@@ -210,7 +203,7 @@ def test_bad_use() -> None:
         pool.start(tasks.build, [])
 
 
-def test_closed_pool_says_so() -> None:
+def test_closed_pool_says_so():
     pool = SerialPool()
     pool.start(int, ["1"])
     pool.close()

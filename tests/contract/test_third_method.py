@@ -1,10 +1,7 @@
 """A method of a few dozen lines runs from spec to report through the public driver: folds,
 tuning, Ray, predict, retraining with drift. That is the contract's proof."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +22,12 @@ N_ROWS, N_COLUMNS = 600, 6
 
 
 @pytest.fixture(autouse=True)
-def third_method(monkeypatch: pytest.MonkeyPatch) -> None:
+def third_method(monkeypatch):
     monkeypatch.setitem(methods.METHODS, "correlation", "tests.contract.correlation:METHOD")
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, np.ndarray]:
+def rows():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(N_ROWS, N_COLUMNS))
     y = X @ [3.0, 0.0, -2.0, 0.1, 1.0, 0.0] + 0.3 * rng.normal(size=N_ROWS) + 7.0
@@ -38,7 +35,7 @@ def rows() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def data(rows: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     table = pa.table({**rows, "id": [f"r{i}" for i in range(N_ROWS)]})
     for number in range(3):
@@ -46,8 +43,8 @@ def data(rows: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
-def spec(data: Path, output: Path, budget: int | None = 3, **changes: Any) -> Any:
-    sections: dict[str, Any] = {
+def spec(data, output, budget=3, **changes):
+    sections = {
         "name": "third",
         "method": "correlation",
         "data": {"path": str(data), "target": "y", "id": "id", "folds": 4, "test": 0.25},
@@ -58,7 +55,7 @@ def spec(data: Path, output: Path, budget: int | None = 3, **changes: Any) -> An
     return build_spec({**sections, **changes})
 
 
-def test_from_spec_to_report_and_prediction(data: Path, rows: Any, tmp_path: Path) -> None:
+def test_from_spec_to_report_and_prediction(data, rows, tmp_path):
     folder = run_job(spec(data, tmp_path)).folder
     assert content(folder, "selection.json")["columns"] == ["x0", "x2", "x4"]
     metrics = content(folder, "metrics.json")
@@ -83,9 +80,7 @@ def test_from_spec_to_report_and_prediction(data: Path, rows: Any, tmp_path: Pat
     assert with_one != found["predicted_y"]
 
 
-def test_options_are_tuned_on_the_same_statistics(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_are_tuned_on_the_same_statistics(data, tmp_path, monkeypatch):
     tune = {"grid": {"budget": [1, 2, 3, 6], "ridge": [10.0, 0.0]}}
     folder = run_job(spec(data, tmp_path / "a", None, tune=tune)).folder
     tuning = content(folder, "tuning.json")
@@ -105,7 +100,7 @@ def test_options_are_tuned_on_the_same_statistics(
     assert results(actors) == results(folder)
 
 
-def test_retrained_twice_with_drift(rows: Any, tmp_path: Path) -> None:
+def test_retrained_twice_with_drift(rows, tmp_path):
     table, days = pa.table({**rows, "id": [f"r{i}" for i in range(N_ROWS)]}), tmp_path / "days"
     days.mkdir()
     gate = {"max_regression": 1.0, "max_drift": 1.0}
@@ -131,6 +126,6 @@ def test_retrained_twice_with_drift(rows: Any, tmp_path: Path) -> None:
         retrain(other, other.registry())
 
 
-def test_on_ray(ray_session: None, data: Path, tmp_path: Path) -> None:
+def test_on_ray(ray_session, data, tmp_path):
     there = run_job(spec(data, tmp_path / "ray", engine={"kind": "ray", "workers": 2})).folder
     assert results(there) == results(run_job(spec(data, tmp_path / "here")).folder)

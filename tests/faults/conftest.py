@@ -1,11 +1,5 @@
 """Fixtures of the tests with whole jobs."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
@@ -14,20 +8,20 @@ from tests.faults.cases import Jobs
 
 
 @pytest.fixture(scope="session")
-def jobs(judgments: Path, judgments_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+def jobs(judgments, judgments_run, tmp_path_factory):
     """Jobs of each kind."""
     return Jobs(judgments, judgments_run, tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="module")
-def dask_engine() -> Iterator[dict[str, Any]]:
+def dask_engine():
     """Engine section of a Dask cluster of two processes, which are started again when they die."""
     with cases.dask_engine() as section:
         yield section
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
+def engine(request):
     """Engine section by name: ``threads``, ``processes``, ``dask`` or ``ray``."""
     if request.param == "dask":
         return request.getfixturevalue("dask_engine")
@@ -38,14 +32,14 @@ def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-def executor(ray_session: None) -> Iterator[RayExecutor]:
+def executor(ray_session):
     """Executor on the Ray cluster of the session."""
     with RayExecutor(workers=2) as made:
         yield made
 
 
 @pytest.fixture(params=["local", "ray"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     """Kind of pool whose actors are processes."""
     if request.param == "ray":
         request.getfixturevalue("ray_session")

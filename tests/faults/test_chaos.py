@@ -3,13 +3,10 @@
 ``DISTFMS_CHAOS`` sets the number of kills on each; of 1,000 each takes about a second.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -22,14 +19,12 @@ N_KILLS = int(os.environ.get("DISTFMS_CHAOS", "20"))
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 20 * N_KILLS)
 @pytest.mark.parametrize("storage", ["disk", "s3"])
-def test_killed_at_random_file_events(
-    storage: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    def begin(name: str) -> Life:
+def test_killed_at_random_file_events(storage, request, tmp_path):
+    def begin(name):
         (tmp_path / name).mkdir()
         if storage == "disk":
             return Life(tmp_path / name, str(tmp_path / name / "runs"), {})
-        service: S3 = request.getfixturevalue("s3_variables")
+        service = request.getfixturevalue("s3_variables")
         place = service.bucket(f"chaos-{uuid.uuid4().hex[:8]}")
         return Life(tmp_path / name, f"{place}/runs", service.variables)
 

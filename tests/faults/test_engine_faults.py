@@ -1,7 +1,5 @@
 """What breaks while work runs: exact counts of what is done again, same result, clear errors."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import multiprocessing
@@ -12,9 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,14 +27,14 @@ from tests.waiting import until
 N_UNITS = 8
 
 
-def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
+def units_of(folder, n=N_UNITS):
     return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
 
 
 # ---- worker processes of this machine
 
 
-def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
+def test_process_killed_every_time_ends_with_what_to_do(tmp_path):
     units, before = units_of(tmp_path), multiprocessing.active_children()
     with LocalExecutor(1, processes=True) as executor:
         with pytest.raises(EngineError, match=r"died 2 times.*fewer\s+workers"):
@@ -73,7 +69,7 @@ if __name__ == "__main__":
     ("kind", "seconds"),
     [("threads", 0.5), ("processes", 60)],  # a thread finishes the unit it is at
 )
-def test_interrupt_stops_promptly(kind: str, seconds: float, tmp_path: Path) -> None:
+def test_interrupt_stops_promptly(kind, seconds, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(INTERRUPTED)
     command = [sys.executable, str(script), kind, str(seconds)]
@@ -90,7 +86,7 @@ def test_interrupt_stops_promptly(kind: str, seconds: float, tmp_path: Path) -> 
     until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
-def children_of(pid: int) -> list[str]:
+def children_of(pid):
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return path.read_text().split() if path.exists() else []
 
@@ -99,15 +95,13 @@ def children_of(pid: int) -> list[str]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> PartialCache[Any]:
+def cache(tmp_path):
     return PartialCache(tmp_path / "cache", tasks.encode, tasks.decode)
 
 
-def test_damaged_entries_are_computed_again_and_replaced(
-    cache: PartialCache[Any], tmp_path: Path
-) -> None:
+def test_damaged_entries_are_computed_again_and_replaced(cache, tmp_path):
     units = units_of(tmp_path)
-    events: list[Any] = []
+    events = []
     with LocalExecutor(2) as executor:
         run(units, tasks.as_tuple, executor, cache=cache)
         cache.path("unit-2").write_bytes(b"torn")
@@ -127,9 +121,9 @@ def test_damaged_entries_are_computed_again_and_replaced(
 
 @pytest.mark.parametrize("reason", ["No space left", "Not a directory"])
 def test_storage_that_takes_nothing_costs_the_cache_and_one_warning(
-    cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
-) -> None:
-    def full(source: Any, target: Any) -> None:
+    cache, tmp_path, monkeypatch, reason
+):
+    def full(source, target):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if reason == "No space left":
@@ -137,7 +131,7 @@ def test_storage_that_takes_nothing_costs_the_cache_and_one_warning(
     else:
         (tmp_path / "cache").write_text("not a folder")
     units = units_of(tmp_path)
-    events: list[Any] = []
+    events = []
     with LocalExecutor(2) as executor:
         reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
     assert reduction.value == tuple(range(N_UNITS))
@@ -152,13 +146,13 @@ def test_storage_that_takes_nothing_costs_the_cache_and_one_warning(
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster():
     """A cluster in this process, for tests that leave it as it was."""
     with dask_cluster(n_workers=1, processes=False) as made:
         yield made
 
 
-def test_no_scheduler_there() -> None:
+def test_no_scheduler_there():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
@@ -170,11 +164,11 @@ def test_no_scheduler_there() -> None:
     assert_threads_end(threads)
 
 
-def test_something_else_listens_there() -> None:
+def test_something_else_listens_there():
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
 
-        def answer() -> None:
+        def answer():
             with contextlib.suppress(OSError):
                 while True:
                     connection, _ = server.accept()
@@ -187,12 +181,12 @@ def test_something_else_listens_there() -> None:
             DaskExecutor(address, timeout_s=1.0)
 
 
-def test_the_address_of_a_worker(cluster: Any) -> None:
+def test_the_address_of_a_worker(cluster):
     with pytest.raises(EngineError, match=r"No Dask scheduler .*a Dask worker answers"):
         DaskExecutor(cluster.workers[0].address)
 
 
-def test_scheduler_without_workers() -> None:
+def test_scheduler_without_workers():
     with (
         dask_cluster(n_workers=0, processes=False) as cluster,
         pytest.raises(EngineError, match=r"has no workers.*dask worker"),
@@ -200,10 +194,10 @@ def test_scheduler_without_workers() -> None:
         DaskExecutor(cluster.scheduler_address, timeout_s=0.5)
 
 
-def test_other_versions_on_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_on_the_cluster(cluster, monkeypatch):
     real = DaskExecutor._examine
 
-    def altered(self: Any, packages: Any, paths: Any) -> Any:
+    def altered(self, packages, paths):
         nodes = real(self, packages, paths)
         for node in nodes.values():
             node["packages"] = node["packages"] | {"numpy": "0.0.1"}
@@ -214,7 +208,7 @@ def test_other_versions_on_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyP
         DaskExecutor(cluster.scheduler_address)
 
 
-def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_path: Path) -> None:
+def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_path):
     """What the driver was told of is lost before it is fetched, and done again."""
     units = units_of(tmp_path)
     with (
@@ -223,7 +217,7 @@ def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_p
     ):
         processes = executor.client.run(os.getpid).values()
 
-        def kill_all(event: Any) -> None:
+        def kill_all(event):
             if event["event"] == "unit" and event["done"] == 1:
                 for process in processes:
                     os.kill(process, signal.SIGKILL)
@@ -237,7 +231,7 @@ def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_p
     assert max(attempts(units)) == 2
 
 
-def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
+def test_dask_worker_killed_every_time(tmp_path):
     import dask
 
     with (
@@ -249,7 +243,7 @@ def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
         run(units_of(tmp_path), tasks.killed_on_three, executor)
 
 
-def test_dask_cluster_after_failures(cluster: Any, tmp_path: Path) -> None:
+def test_dask_cluster_after_failures(cluster, tmp_path):
     """What a failed pass leaves under way is dropped, and troubles no other work."""
     with DaskExecutor(cluster.scheduler_address) as executor:
         for _ in range(5):
@@ -260,7 +254,7 @@ def test_dask_cluster_after_failures(cluster: Any, tmp_path: Path) -> None:
         until(lambda: not cluster.scheduler.tasks)
 
 
-def test_all_dask_workers_gone() -> None:
+def test_all_dask_workers_gone():
     with (
         dask_cluster(n_workers=1, processes=False) as cluster,
         DaskExecutor(cluster.scheduler_address, patience_s=0.5) as executor,
@@ -272,10 +266,8 @@ def test_all_dask_workers_gone() -> None:
             executor.map(tasks.square, [1])
 
 
-def test_connection_that_breaks_while_workers_are_counted(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken() -> None:
+def test_connection_that_breaks_while_workers_are_counted(cluster, monkeypatch):
+    def broken():
         raise OSError("connection closed")
 
     monkeypatch.setattr("distfms.engine.dask_cluster.POLL_S", 0.02)
@@ -284,10 +276,10 @@ def test_connection_that_breaks_while_workers_are_counted(
         assert executor.map(time.sleep, [0.2]) == [None]
 
 
-def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
+def test_scheduler_gone_in_the_middle(tmp_path):
     ticket = tasks.Ticket(0, str(tmp_path))
 
-    def close_when_at_work() -> None:
+    def close_when_at_work():
         while not ticket.attempts:
             time.sleep(0.01)
         cluster.close()
@@ -314,12 +306,12 @@ def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
             executor.close()
 
 
-def mark_and_sleep(ticket: tasks.Ticket) -> None:
+def mark_and_sleep(ticket):
     ticket.mark()
     time.sleep(2.0)
 
 
-def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster: Any) -> None:
+def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster):
     threads = set(threading.enumerate())
     with DaskExecutor(cluster.scheduler_address) as executor:
         for _ in range(3):
@@ -330,7 +322,7 @@ def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster:
     assert_threads_end(threads)
 
 
-def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
+def test_hung_task_leaves_the_dask_worker_to_others(tmp_path):
     """Other people's work may run in the same process."""
     units = units_of(tmp_path, 4)
     retry = RetryPolicy(timeout_s=2.0)
@@ -345,10 +337,10 @@ def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
     assert attempts(units) == [1, 1, 1, 2]
 
 
-def assert_threads_end(before: set[threading.Thread]) -> None:
+def assert_threads_end(before):
     until(lambda: all(map(is_dask_machinery, set(threading.enumerate()) - before)))
 
 
-def is_dask_machinery(thread: threading.Thread) -> bool:
+def is_dask_machinery(thread):
     """Threads of distributed's offload pool and of workers inside this process."""
     return thread.name.startswith("Dask-Offload") or "Dask-Default-Threads" in thread.name

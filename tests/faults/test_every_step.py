@@ -1,10 +1,7 @@
 """A run of any method and form that fails before and after each of its steps goes on there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +9,6 @@ import pytest
 
 from distfms.methods import METHODS
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import JobSpec
 from tests.contract.test_third_method import spec as correlation_job
 from tests.e2e import multiselect_jobs
 from tests.e2e.attribute_efficient_jobs import IDS, X, Y, few_columns, few_job
@@ -25,50 +21,50 @@ from tests.faults.dying import failing, killed
 Make = Callable[..., Any]
 
 
-def plain_rows() -> dict[str, Any]:
+def plain_rows():
     return {name: values for name, values in smooth_rows(120).items() if name in "id x0 x1 x2 y"}
 
 
-def smooth_classes() -> dict[str, Any]:
+def smooth_classes():
     columns = smooth_rows(120)
     names = np.array(["low", "middle", "high"])[np.digitize(columns["level"], [2, 4])]
     return {**columns, "name": names}
 
 
-def mixed_classes() -> dict[str, Any]:
+def mixed_classes():
     columns = mixed_rows(150)
     return {**columns, "high": np.where(np.nan_to_num(columns["y"]) > 10, "yes", "no")}
 
 
-def some_rows(gaps: float = 0.0) -> dict[str, Any]:
+def some_rows(gaps=0.0):
     values = X[:240].copy()
     values[np.random.default_rng(0).random(values.shape) < gaps] = np.nan
     return {**few_columns(values, Y[:240]), "id": IDS[:240]}
 
 
-def job_of(job: Make, tried: dict[str, list[Any]], data: dict[str, Any], **options: Any) -> Make:
+def job_of(job, tried, data, **options):
     """A job with options of its method, some of which are tuned, and other sections."""
     section = {landmarks_job: "landmarks", ranking_job: "landmarks", mixed_job: "sequence"}[job]
     return partial(job, data=data, tune={"grid": tried}, **{section: options})
 
 
-def landmarks(target: str = "y", **options: Any) -> Make:
+def landmarks(target="y", **options):
     left = [name for name in ("level", "high", "y", "name") if name != target]
     data = {"folds": 2, "target": target, "exclude": left}
     return job_of(landmarks_job, {"ridge": [1e-2, 1.0]}, data, **{"landmarks": 10, **options})
 
 
-def sequence(target: str = "y", **options: Any) -> Make:
+def sequence(target="y", **options):
     data = {"folds": 2, "target": target, "exclude": "high" if target == "y" else "y"}
     options = {"baselines": ["omp"], "ridge": 1e-3, **options}
     return job_of(mixed_job, {"max_groups": [3, 5]}, data, **options)
 
 
-def multiselect(**options: Any) -> Make:
+def multiselect(**options):
     return partial(multiselect_jobs.job, multiselect=options)
 
 
-def few(own: dict[str, Any], **changes: Any) -> Make:
+def few(own, **changes):
     return lambda data, output: few_job(data, output, own, **changes)
 
 
@@ -79,7 +75,7 @@ PAIRS = {"solver": "pairs", "draws": "two_phase", "repeats": 1}
 GAPS = {"solver": "pairs", "attributes_per_example": 6, "draws": "moments"}
 
 #: Columns and job of each form, and its steps before those that all runs end with.
-FORMS: dict[str, tuple[Make, Make, str]] = {
+FORMS = {
     "correlation": (
         plain_rows,
         partial(correlation_job, tune={"grid": {"ridge": [10.0, 0.0]}}),
@@ -162,7 +158,7 @@ USUAL = ("correlation", "landmarks", "sequence, logistic", "multiselect, slabs")
 @pytest.mark.parametrize(
     "form", [pytest.param(form, marks=() if form in USUAL else pytest.mark.slow) for form in FORMS]
 )
-def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_fault_before_and_after_every_step(form, tmp_path, monkeypatch):
     """Each step is done once, with the steps before it read from the run folder."""
     monkeypatch.setitem(METHODS, "correlation", "tests.contract.correlation:METHOD")
     columns, job, steps = FORMS[form]
@@ -172,7 +168,7 @@ def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypa
         expected = manifest(whole)
         names = [entry["name"] for entry in expected["stages"]]
         assert names == [*steps.split(", "), "model", "report"]
-        spec: JobSpec = job(data, tmp_path / "stopped")
+        spec = job(data, tmp_path / "stopped")
         for n_done, name in enumerate(names):
             for when in ("before", "after"):
                 with failing(when, name):
@@ -190,9 +186,7 @@ def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypa
     assert reads[0] == reads[1]
 
 
-def test_killed_in_the_middle_of_a_pass_and_of_steps(
-    judgments: Path, judgments_run: Path, tmp_path: Path
-) -> None:
+def test_killed_in_the_middle_of_a_pass_and_of_steps(judgments, judgments_run, tmp_path):
     """Where an error is never seen: between partials, and between files and the manifest."""
     killed(judgments, tmp_path, "partials", "1")
     killed(judgments, tmp_path, "partials", "2")

@@ -1,17 +1,12 @@
 """A full disk, wherever in a job: a clear end, nothing half-written, and a run that goes on."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,16 +15,15 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests import ray_here
 from tests.e2e.jobs import STAGES
-from tests.faults.cases import Jobs
 from tests.faults.disturbance import Plan, disturbed
 
 
 @contextmanager
-def full_at(monkeypatch: pytest.MonkeyPatch, what: str) -> Iterator[None]:
+def full_at(monkeypatch, what):
     """Let the disk be full for files that have a text in their path."""
     fsync = os.fsync
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         if what in os.readlink(f"/proc/self/fd/{descriptor}"):
             raise OSError(errno.ENOSPC, "No space left on device")
         fsync(descriptor)
@@ -40,7 +34,7 @@ def full_at(monkeypatch: pytest.MonkeyPatch, what: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("below", ["plan", ".kept"])
-def test_full_while_tables_are_written(below: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_full_while_tables_are_written(below, tmp_path, monkeypatch):
     """What tasks and conversions write by themselves."""
     judgments = [
         f"{o},{a},{(o * 7 + w) % 5 + len(a)}"
@@ -73,9 +67,7 @@ def test_full_while_tables_are_written(below: str, tmp_path: Path, monkeypatch: 
     ("at", "file"),
     [("statistics", "/statistics/"), ("model", "weights.npz"), ("report", "report.html")],
 )
-def test_full_at_a_stage(
-    at: str, file: str, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_at_a_stage(at, file, jobs, tmp_path, monkeypatch):
     spec = jobs.spec("multiselect", tmp_path / "runs", engine={"cache": False})
     with disturbed(Plan(str(tmp_path / "marks"))) as plan:
         with (
@@ -91,7 +83,7 @@ def test_full_at_a_stage(
     jobs.require_sound("multiselect", tmp_path / "runs", result.folder)
 
 
-def test_files_cut_off_by_the_system(jobs: Jobs, tmp_path: Path) -> None:
+def test_files_cut_off_by_the_system(jobs, tmp_path):
     """Writes that break off in the middle, as on a real full disk: no file may exceed a size."""
     output = tmp_path / "runs"
     spec = jobs.spec("multiselect", output)

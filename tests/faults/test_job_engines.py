@@ -1,11 +1,6 @@
 """Whole jobs on every engine: the same bits, each partition read once; and clusters that are not
 there or not fit, of which a job says so before it reads or writes anything."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
@@ -13,7 +8,7 @@ from distfms.engine.ray_session import RaySession
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
-from tests.faults.cases import CASES, Jobs, manifest, small_blocks
+from tests.faults.cases import CASES, manifest, small_blocks
 from tests.faults.disturbance import Plan, disturbed
 from tests.ray_here import run_script
 
@@ -35,7 +30,7 @@ USUAL = {
     ],
     indirect=["engine"],
 )
-def test_same_bits(engine: Any, kind: str, jobs: Jobs, tmp_path: Path) -> None:
+def test_same_bits(engine, kind, jobs, tmp_path):
     n = CASES[kind].n_partitions
     spec = jobs.spec(kind, tmp_path / "runs", engine=engine)
     with small_blocks(kind), disturbed(Plan(str(tmp_path / "marks"))) as plan:
@@ -47,15 +42,13 @@ def test_same_bits(engine: Any, kind: str, jobs: Jobs, tmp_path: Path) -> None:
     jobs.require_sound(kind, tmp_path / "runs", folder)
 
 
-def test_passes_of_a_job_on_ray_are_graphs_of_dask(
-    ray_session: None, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_of_a_job_on_ray_are_graphs_of_dask(ray_session, jobs, tmp_path, monkeypatch):
     import ray
     from dask.local import get_sync
 
     graphs = []
 
-    def follow(self: RayExecutor, dsk: Any, keys: Any, **options: Any) -> Any:
+    def follow(self, dsk, keys, **options):
         graphs.append(dsk)
         # Nothing goes to Ray past this: what Dask runs here is the whole pass.
         monkeypatch.setattr(ray, "remote", None)
@@ -72,11 +65,11 @@ def test_passes_of_a_job_on_ray_are_graphs_of_dask(
 
 
 def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
-    ray_session: None, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ray_session, jobs, tmp_path, monkeypatch
+):
     real = RaySession.examine
 
-    def elsewhere(self: Any, packages: Any, paths: Any) -> Any:
+    def elsewhere(self, packages, paths):
         ((name, node),) = real(self, packages, paths).items()
         return {name: node, "node other": node | {"sizes": dict.fromkeys(paths)}}
 
@@ -93,9 +86,7 @@ def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
 
 
 @pytest.mark.slow
-def test_ray_and_dask_clusters_on_the_command_line(
-    ray_session: None, dask_engine: dict[str, Any], jobs: Jobs, tmp_path: Path
-) -> None:
+def test_ray_and_dask_clusters_on_the_command_line(ray_session, dask_engine, jobs, tmp_path):
     import ray
 
     spec = jobs.spec("multiselect", tmp_path / "runs")
@@ -128,7 +119,7 @@ def test_ray_and_dask_clusters_on_the_command_line(
     assert not (tmp_path / "runs" / "small").exists()
 
 
-def test_run_that_another_driver_writes(jobs: Jobs, tmp_path: Path) -> None:
+def test_run_that_another_driver_writes(jobs, tmp_path):
     spec = jobs.spec("multiselect", tmp_path / "runs")
     run = tmp_path / "run"
     with RunFolder(run).locked(), disturbed(Plan(str(tmp_path / "marks"))) as plan:

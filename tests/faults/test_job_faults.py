@@ -1,17 +1,14 @@
 """Whole jobs whose workers and actors meet with a mishap: what is read and done again, to the
 partition and the step; the same bits as undisturbed; nothing half-written."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import stage
-from tests.faults.cases import CASES, Jobs, manifest, small_blocks
+from tests.faults.cases import CASES, manifest, small_blocks
 from tests.faults.disturbance import Plan, disturbed
 
 N_SHARDS = 3
@@ -24,12 +21,12 @@ MISHAPS = ("kill", "raise", "hang")
 USUAL = {("ray", "kill"), ("processes", "kill")}
 
 
-def marks_of(engine: str, mishap: str) -> Any:
+def marks_of(engine, mishap):
     """Errors that tasks raise are retried by the tasks themselves, on every engine alike."""
     return () if (engine, mishap) in USUAL else pytest.mark.slow
 
 
-def settings(mishap: str) -> dict[str, Any]:
+def settings(mishap):
     return {"timeout_s": HANG_S} if mishap == "hang" else {}
 
 
@@ -47,7 +44,7 @@ def settings(mishap: str) -> dict[str, Any]:
     ],
     indirect=["engine"],
 )
-def test_worker_of_a_job(engine: Any, kind: str, mishap: str, jobs: Jobs, tmp_path: Path) -> None:
+def test_worker_of_a_job(engine, kind, mishap, jobs, tmp_path):
     n = CASES[kind].n_partitions
     spec = jobs.spec(kind, tmp_path / "runs", engine=engine | settings(mishap))
     with disturbed(Plan(str(tmp_path / "marks"), partition=STRUCK, mishap=mishap)) as plan:
@@ -72,7 +69,7 @@ def test_worker_of_a_job(engine: Any, kind: str, mishap: str, jobs: Jobs, tmp_pa
     ],
     indirect=["engine"],
 )
-def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) -> None:
+def test_actor_of_a_job(engine, mishap, jobs, tmp_path):
     spec = jobs.spec("blocks", tmp_path / "runs", engine=engine | settings(mishap))
     plan = Plan(str(tmp_path / "marks"), step=STEP, mishap=mishap)
     with small_blocks(), disturbed(plan):
@@ -93,9 +90,7 @@ def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(
-    ray_session: None, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(ray_session, jobs, tmp_path):
     engine = {"kind": "ray", "workers": 2, "retries": 0}
     spec = jobs.spec("multiselect", tmp_path / "runs", engine=engine)
     with (

@@ -1,17 +1,13 @@
 """The driver is killed at a stage of a job on a cluster, which stays: the next attempt goes on."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from distfms.runs.driver import run_job
 from tests import ray_here
-from tests.faults.cases import CASES, Jobs, manifest, small_blocks
+from tests.faults.cases import CASES, manifest, small_blocks
 from tests.faults.disturbance import Plan, command_of, disturbed
 
 MULTISELECT = ("statistics", "ridge", "select", "evaluate", "plan", "model", "report")
@@ -32,7 +28,7 @@ PASSES = UNCACHED | {"categories", "statistics", "chosen"}
 pytestmark = pytest.mark.slow
 
 
-def at_once(engine: dict[str, Any]) -> dict[str, Any]:
+def at_once(engine):
     """Engine section for another process, which joins the cluster that this one uses."""
     if engine["kind"] != "ray":
         return engine
@@ -48,9 +44,7 @@ PLACES = [(kind, "before", stage) for kind, stages in STAGES.items() for stage i
 
 @pytest.mark.parametrize("engine", ["ray", "dask"], indirect=True)
 @pytest.mark.parametrize(("kind", "where", "at"), [*PLACES, ("blocks", "step", "5")])
-def test_killed_at_a_stage_on_a_cluster(
-    engine: Any, kind: str, where: str, at: str, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_killed_at_a_stage_on_a_cluster(engine, kind, where, at, jobs, tmp_path):
     output, n = tmp_path / "runs", CASES[kind].n_partitions
     plan = Plan(str(tmp_path / "killed"), die=(where, at))
     there = jobs.spec(kind, output, engine=at_once(engine))

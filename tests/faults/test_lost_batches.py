@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ BATCH = 4
 
 
 @pytest.fixture(params=["processes", "ray"])
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+def executor(request):
     made: Executor
     if request.param == "ray":
         from distfms.engine.ray_cluster import RayExecutor
@@ -32,15 +30,13 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
         yield made
 
 
-def units_for(executor: Executor, folder: Path) -> list[Unit]:
+def units_for(executor, folder):
     assert batch_size(N_UNITS, executor.workers) == BATCH
     return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, N_UNITS)]
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_the_batch_is_read_again_but_for_what_it_had_kept(
-    executor: Executor, tmp_path: Path, cached: bool
-) -> None:
+def test_the_batch_is_read_again_but_for_what_it_had_kept(executor, tmp_path, cached):
     """Units 0 to 2 of the batch may be in the cache when unit 3 kills its worker."""
     units, events, kept = units_for(executor, tmp_path), list[Any](), 3 * cached
     cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode) if cached else None

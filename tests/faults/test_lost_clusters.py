@@ -1,7 +1,5 @@
 """Whole jobs whose cluster loses its head: how a run goes on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -11,7 +9,7 @@ import pytest
 
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import stage
-from tests.faults.cases import CASES, Jobs, manifest
+from tests.faults.cases import CASES, manifest
 from tests.faults.disturbance import Plan, command_of
 from tests.ray_here import run_script
 from tests.waiting import until
@@ -26,9 +24,7 @@ SAID = {"head": "its head is gone", "node": "the raylet of this machine is gone"
 
 @pytest.mark.parametrize("lost", ["head", "node"])
 @pytest.mark.parametrize("kind", ["multiselect", "blocks"])
-def test_head_or_own_node_gone_under_the_command_line(
-    kind: str, lost: str, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_head_or_own_node_gone_under_the_command_line(kind, lost, jobs, tmp_path):
     CASES[kind].write(tmp_path / "data")
     found = run_script("lost_under_a_job", str(tmp_path), kind, lost, limit_s=LIMIT_S)
     first, second = found["first"], found["second"]
@@ -56,7 +52,7 @@ def test_head_or_own_node_gone_under_the_command_line(
 
 
 @pytest.mark.parametrize("kind", ["multiselect", "glm"])
-def test_killed_dask_scheduler_is_told_in_a_sentence(kind: str, jobs: Jobs, tmp_path: Path) -> None:
+def test_killed_dask_scheduler_is_told_in_a_sentence(kind, jobs, tmp_path):
     dask, there = Path(sys.executable).with_name("dask"), tmp_path / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     options = ["--no-dashboard", f"--scheduler-file={there}"]

@@ -51,7 +51,7 @@ def job(path, url, options=None, **changes):
     return build_spec({**spec.to_mapping(), "output": output})
 
 
-def fetched(folder, tmp_path) -> dict[str, bytes]:
+def fetched(folder, tmp_path):
     """Bytes of a run's results, as `tests.e2e.jobs.results` gives them."""
     copy = tmp_path / "copy" / folder.name
     for entry in files_below(folder):
@@ -60,16 +60,16 @@ def fetched(folder, tmp_path) -> dict[str, bytes]:
     return results(copy)
 
 
-def manifest(folder) -> dict:
+def manifest(folder):
     return json.loads((folder / "manifest.json").read_bytes())
 
 
-def events(folder) -> list[str]:
+def events(folder):
     lines = (folder / "events.jsonl").read_bytes().splitlines()
     return [json.loads(line)["event"] for line in lines]
 
 
-def snapshot(folder) -> dict[str, bytes]:
+def snapshot(folder):
     return {e.name: e.place.read_bytes() for e in files_below(folder) if e.name != "events.jsonl"}
 
 
@@ -234,7 +234,7 @@ def test_cache_that_fails_costs_one_warning(judgments, judgments_run, memory, tm
     assert len(tried) == 1
 
 
-def closed_endpoint() -> dict:
+def closed_endpoint():
     """Storage options of a server that is not there."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -1,11 +1,7 @@
 """What breaks in pools of actors: exact counts of what is done again, clear errors."""
 
-from __future__ import annotations
-
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,8 +20,8 @@ LOCALLY = pytest.mark.parametrize(
 
 
 @LOCALLY
-def test_killed_actor(kind: str, tmp_path: Path) -> None:
-    events: list[Any] = []
+def test_killed_actor(kind, tmp_path):
+    events = []
     with pool_of(kind, on_event=events.append) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
         pool.step(pool_tasks.walk, (2, None))
@@ -44,8 +40,8 @@ def test_killed_actor(kind: str, tmp_path: Path) -> None:
 
 
 @LOCALLY
-def test_hanging_actor(kind: str, tmp_path: Path) -> None:
-    events: list[Any] = []
+def test_hanging_actor(kind, tmp_path):
+    events = []
     with pool_of(kind, retry=RetryPolicy(timeout_s=3.0), on_event=events.append) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
         answers = pool.step(pool_tasks.walk, (2, pool_tasks.Mishap(3, "hang")))
@@ -55,7 +51,7 @@ def test_hanging_actor(kind: str, tmp_path: Path) -> None:
 
 
 @LOCALLY
-def test_actor_that_dies_every_time(kind: str) -> None:
+def test_actor_that_dies_every_time(kind):
     with pool_of(kind, 1, retry=RetryPolicy(attempts=2)) as pool:
         pool.start(int, ["1"])
         with pytest.raises(EngineError, match=r"Actor 0 was lost 2 times while step 1.*memory"):
@@ -64,26 +60,26 @@ def test_actor_that_dies_every_time(kind: str) -> None:
         assert pool.step(lambda state, message: (None, state)) == [1]
 
 
-def die(state: int, message: None) -> None:
+def die(state, message):
     os.kill(os.getpid(), 9)
 
 
 @LOCALLY
-def test_actor_that_dies_while_it_builds(kind: str, tmp_path: Path) -> None:
+def test_actor_that_dies_while_it_builds(kind, tmp_path):
     with pool_of(kind, 1) as pool:
         pool.start(dead_at_first_attempt, pool_tasks.shards(tmp_path, 1))
         assert pool.step(lambda state, message: (None, state)) == [0]
         assert (pool.counts.n_lost, pool.counts.n_built) == (1, 1)
 
 
-def dead_at_first_attempt(shard: pool_tasks.Shard) -> int:
+def dead_at_first_attempt(shard):
     if shard.count("built") == 1:
         os.kill(os.getpid(), 9)
     return shard.index
 
 
 @LOCALLY
-def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
+def test_item_that_hangs(kind, tmp_path):
     with pool_of(kind, retry=RetryPolicy(timeout_s=3.0)) as pool:
         pool.start(pool_tasks.alike, pool_tasks.shards(tmp_path, 2))
         items = [(n, pool_tasks.Mishap(0, "hang")) for n in range(4)]
@@ -93,7 +89,7 @@ def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
     assert counts == {"n_items": 4, "n_built": 3, "n_lost": 1}
 
 
-def test_process_that_takes_nothing(tmp_path: Path) -> None:
+def test_process_that_takes_nothing(tmp_path):
     """It is stopped before it reads a message that no pipe holds; others go on."""
     with pool_of("local", retry=RetryPolicy(timeout_s=3.0)) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
@@ -103,12 +99,12 @@ def test_process_that_takes_nothing(tmp_path: Path) -> None:
         assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
 
 
-def measure(rows: pool_tasks.Rows, message: bytes) -> tuple[None, int]:
+def measure(rows, message):
     return None, len(message)
 
 
 @LOCALLY
-def test_storage_that_keeps_failing_ends_the_start(kind: str) -> None:
+def test_storage_that_keeps_failing_ends_the_start(kind):
     with pool_of(kind, retry=RetryPolicy(attempts=2)) as pool:
         with pytest.raises(EngineError, match=r"state of shard 0 failed 2 times.*hung up.*storage"):
             pool.start(hang_up, [0, 1, 2])
@@ -116,11 +112,11 @@ def test_storage_that_keeps_failing_ends_the_start(kind: str) -> None:
         assert pool.step(lambda state, message: (None, state)) == [1]
 
 
-def hang_up(shard: int) -> None:
+def hang_up(shard):
     raise ConnectionResetError("the storage hung up")
 
 
-def test_actors_that_came_to_share_a_dask_worker_part_at_the_next_start(tmp_path: Path) -> None:
+def test_actors_that_came_to_share_a_dask_worker_part_at_the_next_start(tmp_path):
     shards = pool_tasks.shards(tmp_path, 2)
     with (
         dask_cluster(2) as cluster,
@@ -134,5 +130,5 @@ def test_actors_that_came_to_share_a_dask_worker_part_at_the_next_start(tmp_path
         assert len(set(pool.step(own_process))) == 2
 
 
-def own_process(state: Any, message: None) -> tuple[None, int]:
+def own_process(state, message):
     return None, os.getpid()

@@ -1,10 +1,6 @@
 """Ray clusters that are not there, not ours or not fit: each its own error, before the work."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +16,7 @@ from tests.ray_here import run_script
 
 
 @pytest.mark.slow
-def test_cluster_that_is_there_is_joined_and_left_running(executor: RayExecutor) -> None:
+def test_cluster_that_is_there_is_joined_and_left_running(executor):
     import ray
 
     found = run_script("joining", ray.get_runtime_context().gcs_address)
@@ -30,11 +26,11 @@ def test_cluster_that_is_there_is_joined_and_left_running(executor: RayExecutor)
 
 
 @pytest.mark.slow
-def test_cluster_behind_a_client_port() -> None:
+def test_cluster_behind_a_client_port():
     assert_joined(run_script("client"))
 
 
-def assert_joined(found: dict[str, Any]) -> None:
+def assert_joined(found):
     assert found["squares"] == [0, 1, 4, 9]
     assert found["answers"] == [2, 3, 4]
     assert found["workers"] == 2
@@ -43,16 +39,16 @@ def assert_joined(found: dict[str, Any]) -> None:
     assert not found["connected"]
 
 
-def test_an_address_of_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_of_the_environment_is_checked_too(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "tcp://127.0.0.1:8786")
     with pytest.raises(SpecError, match="not the address of a Ray cluster, which has the form"):
         RayExecutor()
 
 
-def test_other_software_on_a_node(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_software_on_a_node(executor, monkeypatch):
     real = RaySession.examine
 
-    def altered(self: Any, packages: Any, paths: Any) -> Any:
+    def altered(self, packages, paths):
         nodes = real(self, packages, paths)
         (node,) = nodes.values()
         return {**nodes, "node other": node | {"python": "3.1.4"}}
@@ -63,9 +59,7 @@ def test_other_software_on_a_node(executor: RayExecutor, monkeypatch: pytest.Mon
     assert executor.map(tasks.square, [2]) == [4]
 
 
-def test_input_that_a_node_does_not_see(
-    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_input_that_a_node_does_not_see(executor, tmp_path, monkeypatch):
     present, absent = tmp_path / "a.parquet", tmp_path / "b.parquet"
     present.write_bytes(b"rows")
     absent.write_bytes(b"rows")
@@ -74,7 +68,7 @@ def test_input_that_a_node_does_not_see(
         executor.probe([str(tmp_path / "nowhere.parquet")])
     real = RaySession.examine
 
-    def elsewhere(self: Any, packages: Any, paths: Any) -> Any:
+    def elsewhere(self, packages, paths):
         ((name, node),) = real(self, packages, paths).items()
         return {name: node, "other": node | {"sizes": {str(present): 5, str(absent): None}}}
 
@@ -84,12 +78,10 @@ def test_input_that_a_node_does_not_see(
         executor.probe([str(present), str(absent)])
 
 
-def test_worker_without_a_module(
-    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_without_a_module(executor, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("def work(*arguments):\n    return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    import only_here  # type: ignore[import-not-found]
+    import only_here
 
     with pool_of("ray", 1) as pool, pytest.raises(EngineError, match="only_here"):
         pool.start(only_here.work, [1])
@@ -99,14 +91,14 @@ def test_worker_without_a_module(
         map_reduce([Unit("a", 1)], only_here.work, max, executor)
 
 
-def test_too_little_memory_for_one_block(executor: RayExecutor) -> None:
+def test_too_little_memory_for_one_block(executor):
     with pytest.raises(SpecError, match=r"one actor needs about 1\.0 PiB|1024\.0 TiB"):
         executor.pool(2, actor_bytes=2**50)
     assert executor.map(tasks.square, [2]) == [4]
 
 
 @pytest.mark.parametrize("kind", ["ObjectStoreFullError", "OutOfDiskError", "OutOfMemoryError"])
-def test_what_ray_says_of_full_nodes(kind: str) -> None:
+def test_what_ray_says_of_full_nodes(kind):
     import ray
 
     error = explained(getattr(ray.exceptions, kind)("Node is full\nand more\nlines of advice"))
@@ -117,18 +109,18 @@ def test_what_ray_says_of_full_nodes(kind: str) -> None:
     assert "\n" not in str(error)
 
 
-def test_a_session_that_fails_to_begin_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_fails_to_begin_is_left(monkeypatch):
     closed = []
 
     class Failing:
-        def __init__(self, *arguments: Any, **options: Any) -> None:
+        def __init__(self, *arguments, **options):
             self.address = "local"
 
         @property
-        def n_processors(self) -> int:
+        def n_processors(self):
             raise RuntimeError("no resources")
 
-        def close(self) -> None:
+        def close(self):
             closed.append(True)
 
     monkeypatch.setattr(ray_cluster, "RaySession", Failing)

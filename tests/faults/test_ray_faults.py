@@ -1,11 +1,7 @@
 """What breaks on Ray clusters: exact counts of what is done again, clear errors."""
 
-from __future__ import annotations
-
 import socket
 import time
-from pathlib import Path
-from typing import Any
 
 import dask
 import pytest
@@ -13,7 +9,6 @@ import pytest
 from distfms.engine.base import map_reduce
 from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, build_graph
 from distfms.engine.local import LocalExecutor
-from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.conformance import pool_tasks
@@ -24,19 +19,19 @@ from tests.faults.test_engine_faults import N_UNITS, units_of
 from tests.ray_here import run_script
 
 
-def test_failure_is_told_before_all_units_ran(executor: RayExecutor, tmp_path: Path) -> None:
+def test_failure_is_told_before_all_units_ran(executor, tmp_path):
     units = units_of(tmp_path, 120)  # in batches of eight, of which four are out at a time
     with pytest.raises(EngineError, match="'unit-3' failed once"):
         map_reduce(units, slow_but_three, tasks.concatenate, executor, retry=RetryPolicy(1))
     assert sum(attempts(units)) < 100
 
 
-def slow_but_three(ticket: tasks.Ticket) -> tuple[int, ...]:
+def slow_but_three(ticket):
     time.sleep(0.1)
     return tasks.always_fails_on_three(ticket)
 
 
-def test_collection_survives_a_lost_worker(executor: RayExecutor, tmp_path: Path) -> None:
+def test_collection_survives_a_lost_worker(executor, tmp_path):
     items = tasks.tickets(tmp_path, N_UNITS)
     leaves = [dask.delayed(tasks.killed_once_on_three)(item) for item in items]
     tree = tasks.in_fixed_tree(leaves, dask.delayed(tasks.concatenate))
@@ -48,21 +43,21 @@ def test_collection_survives_a_lost_worker(executor: RayExecutor, tmp_path: Path
     assert items[3].attempts == 1
 
 
-def test_few_values_are_between_the_tasks_of_a_pass(executor: RayExecutor) -> None:
+def test_few_values_are_between_the_tasks_of_a_pass(executor):
     """256 units, four tasks at a time; breadth first would hold 128 and more."""
     peak = told = 0
 
-    def look(key: Any, value: Any, dsk: Any, state: Any, worker: Any) -> None:
+    def look(key, value, dsk, state, worker):
         nonlocal peak
         peak = max(peak, len(state["cache"]) + len(state["running"]))
         assert len(state["running"]) <= 2 * executor.workers
 
-    def count(report: Any) -> None:
+    def count(report):
         nonlocal told
         told += 1
 
     units = [Unit(str(i), i) for i in range(256)]
-    runner: UnitRunner[int] = UnitRunner(tasks.square, tasks.add, None, RetryPolicy(), True)
+    runner = UnitRunner(tasks.square, tasks.add, None, RetryPolicy(), True)
     graph, hooks = build_graph(units, runner), (None, None, None, look, None)
     root = executor.get(graph.tasks, graph.root, watch=count, callbacks=[hooks])
     assert root.value == sum(i * i for i in range(256))
@@ -75,11 +70,9 @@ def test_few_values_are_between_the_tasks_of_a_pass(executor: RayExecutor) -> No
     ("kind", "timeout_s"),
     [("threads", 0.5), ("processes", 2.0), pytest.param("ray", 2.0, marks=pytest.mark.slow)],
 )
-def test_hanging_task_is_done_again(
-    kind: str, timeout_s: float, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_hanging_task_is_done_again(kind, timeout_s, tmp_path, request):
     units = units_of(tmp_path)
-    made: Any = (
+    made = (
         request.getfixturevalue("executor")
         if kind == "ray"
         else LocalExecutor(1, processes=kind == "processes")
@@ -109,7 +102,7 @@ SOON = {
 
 
 @pytest.mark.slow  # a cluster of its own, and waiting until Ray misses its nodes
-def test_lost_nodes_and_a_lost_head(tmp_path: Path) -> None:
+def test_lost_nodes_and_a_lost_head(tmp_path):
     found = run_script("nodes_and_head_lost", str(tmp_path), **SOON)
     with pool_of("serial") as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
@@ -137,9 +130,7 @@ def test_lost_nodes_and_a_lost_head(tmp_path: Path) -> None:
         ("_raylet", r"lost: the raylet of this machine is gone.*`ray start`.*kept"),
     ],
 )
-def test_head_or_node_that_does_not_answer_is_gone(
-    silent: str, said: str, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_head_or_node_that_does_not_answer_is_gone(silent, said, executor, monkeypatch):
     session = executor.session
     with socket.socket() as unheard, executor.pool(1) as pool:
         pool.start(float, ["0.2"])
@@ -152,9 +143,7 @@ def test_head_or_node_that_does_not_answer_is_gone(
             [pool.step(doze) for _ in range(40)]
 
 
-def test_cluster_that_lost_its_nodes_is_not_waited_for_without_an_end(
-    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cluster_that_lost_its_nodes_is_not_waited_for_without_an_end(executor, monkeypatch):
     import ray
 
     monkeypatch.setattr("distfms.engine.ray_session._SILENCE_S", 1.0)
@@ -163,9 +152,7 @@ def test_cluster_that_lost_its_nodes_is_not_waited_for_without_an_end(
         executor.map(time.sleep, [0.2] * 100)
 
 
-def test_node_that_is_lost_while_it_is_asked_is_left_out(
-    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_that_is_lost_while_it_is_asked_is_left_out(executor, monkeypatch):
     session = executor.session
     there = session.living_nodes()
     answers = iter([[*there, {**there[0], "NodeID": "0" * 56}], there, there])

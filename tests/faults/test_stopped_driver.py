@@ -7,19 +7,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import JobSpec
 from tests import ray_here
 from tests.e2e.jobs import stage
-from tests.faults.cases import CASES, Jobs, manifest
+from tests.faults.cases import CASES, manifest
 from tests.faults.disturbance import Plan, command_of, disturbed
 
 STRUCK = 2
@@ -39,7 +36,7 @@ class Job:
     token: str
     folder: Path
 
-    def relatives(self) -> set[int]:
+    def relatives(self):
         """Its living processes, told by their environment, whoever their parent is now."""
         found = set()
         for entry in Path("/proc").glob("[0-9]*"):
@@ -50,7 +47,7 @@ class Job:
                 continue
         return found
 
-    def wait(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    def wait(self, condition, seconds=120.0):
         end_s = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end_s, self.relatives()
@@ -58,7 +55,7 @@ class Job:
 
 
 @contextmanager
-def running(plan: Plan, spec: JobSpec, **settings: str) -> Iterator[Job]:
+def running(plan, spec, **settings):
     """Run a job on the command line; whatever it leaves is ended afterwards."""
     Path(plan.folder).mkdir(parents=True, exist_ok=True)
     with ray_here.own_folder() as folder, open(Path(plan.folder) / "said", "w") as said:
@@ -95,9 +92,7 @@ def running(plan: Plan, spec: JobSpec, **settings: str) -> Iterator[Job]:
         pytest.param("ray", "SIGINT", marks=pytest.mark.slow),
     ],
 )
-def test_stopped_in_the_middle_of_the_pass(
-    engine: str, signals: str, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_stopped_in_the_middle_of_the_pass(engine, signals, jobs, tmp_path):
     output, n = tmp_path / "runs", CASES["multiselect"].n_partitions
     spec = jobs.spec("multiselect", output, engine=ENGINES[engine])
     plan = Plan(str(tmp_path / "marks"), partition=STRUCK, mishap="wait")

@@ -3,14 +3,9 @@
 ``DISTFMS_VALID_JOBS`` sets how many the slow test makes; of 1,000 each takes about a second.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable
 from contextlib import nullcontext
 from inspect import signature
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +20,7 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from tests.faults.cases import contents
-from tests.faults.valid_jobs import MadeJob, made_job
+from tests.faults.valid_jobs import made_job
 
 N_JOBS = int(os.environ.get("DISTFMS_VALID_JOBS", "24"))
 
@@ -48,20 +43,20 @@ _ESTIMATORS = {
 }
 
 
-def test_one_job_of_each_method(tmp_path: Path) -> None:
+def test_one_job_of_each_method(tmp_path):
     require_jobs(range(4), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 10 * N_JOBS)
-def test_valid_jobs(tmp_path: Path) -> None:
+def test_valid_jobs(tmp_path):
     with LocalExecutor(2, processes=True) as processes:
         n_estimators = require_jobs(range(4, 4 + N_JOBS), tmp_path, processes)
     print(f"{N_JOBS} jobs, {n_estimators} estimators")
     assert n_estimators > N_JOBS // 8
 
 
-def require_jobs(seeds: Iterable[int], folder: Path, processes: LocalExecutor | None = None) -> int:
+def require_jobs(seeds, folder, processes=None):
     """Run jobs, nearly all of which are accepted; return how many estimators agreed."""
     refused, n_estimators = dict[int, str](), 0
     for n_made, seed in enumerate(seeds, 1):
@@ -82,7 +77,7 @@ def require_jobs(seeds: Iterable[int], folder: Path, processes: LocalExecutor | 
     return n_estimators
 
 
-def require_finite(run: Path, data: Path) -> pa.Table:
+def require_finite(run, data):
     """Check the numbers of a model and of its predictions; return these."""
     with np.load(run / "weights.npz") as arrays:
         for name, array in arrays.items():
@@ -96,20 +91,20 @@ def require_finite(run: Path, data: Path) -> pa.Table:
     return predicted
 
 
-def numbers(table: pa.Table) -> dict[str, np.ndarray]:
+def numbers(table):
     """Columns of numbers, by name."""
     kinds = (pa.types.is_floating, pa.types.is_integer)
     names = [f.name for f in table.schema if any(is_kind(f.type) for is_kind in kinds)]
     return {name: table[name].to_numpy() for name in names}
 
 
-def require_estimator(made: MadeJob, data: Path, predicted: pa.Table) -> bool:
+def require_estimator(made, data, predicted):
     """Check that an estimator with the same options predicts as the job, where there is one."""
     kind = next((made.options[key] for key in _KINDS if key in made.options), None)
     name = _ESTIMATORS.get((made.method, kind))
     if name is None or made.data["test"]:
         return False
-    Estimator: Any = getattr(distfms, name)
+    Estimator = getattr(distfms, name)
     taken = signature(Estimator).parameters.keys()
     given = {k: v for k, v in made.options.items() if k in taken or k not in _KINDS}
     given |= {"folds": made.data["folds"], "missing": made.data.get("missing", "error")}
