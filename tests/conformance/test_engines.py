@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import distfms
-from distfms.engine.base import Executor, map_reduce
+from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
@@ -45,12 +45,6 @@ def executor(request):
 
 def units_of(folder, n=N_UNITS):
     return [Unit(f"unit-{t.index}", t, n_bytes=10 + t.index) for t in tasks.tickets(folder, n)]
-
-
-def test_is_an_executor(executor):
-    assert isinstance(executor, Executor)
-    available = executor.available_bytes()
-    assert available is None or available > 0
 
 
 @pytest.mark.parametrize("n", [1, 3, 32, 77])

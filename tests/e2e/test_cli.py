@@ -86,10 +86,8 @@ def test_check_reads_no_rows_and_writes_nothing(place, distfms):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("data.features=[warm, loudd]", ["loudd", "'loud'"]),
         ("multiselect.budgt=3", ["budget", "`distfms options multiselect --all` lists the keys"]),
         ("sed=3", ["`distfms options` lists the keys and sections"]),
-        ("multiselect.costs.warm=.nan", ["warm"]),
     ],
 )
 def test_bad_values(refusal, change, words):

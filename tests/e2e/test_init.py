@@ -15,8 +15,8 @@ N = 150
 
 
 def wine(rng):
-    bunch = datasets.load_wine(as_frame=True)
-    return bunch.frame.assign(target=[f"cultivar {k}" for k in bunch.target])
+    frame = datasets.load_wine(as_frame=True).frame.iloc[::2]
+    return frame.assign(target="cultivar " + frame["target"].astype(str))
 
 
 def cancer(rng):
@@ -68,7 +68,7 @@ def long_ratings(rng):
 
 
 def few_levels(rng):
-    frame = diabetes(rng)
+    frame = diabetes(rng).iloc[::3]
     return frame.assign(target=pd.qcut(frame["target"], 4, labels=False))
 
 

@@ -61,9 +61,3 @@ def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path, look)
     again = distfms("retrain", nightly)
     assert (again.code, again.out.splitlines()[-1][:13]) == (0, "Nothing to do")
     assert in_place(distfms) == 1
-
-
-def test_a_schedule_that_cannot_be_is_refused(distfms):
-    nightly = str(JOBS / "nightly.yaml")
-    for wrong in (("--missed", "maybe"), ("--zone", "Mars/Olympus")):
-        assert distfms("schedule", nightly, "--cron", "0 3 * * *", *wrong).code == 2

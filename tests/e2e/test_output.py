@@ -32,6 +32,7 @@ def n_reports(place):
     return len(list(Path(place).glob("runs/t/2*/report.html")))
 
 
+@pytest.mark.slow
 def test_output_that_cannot_hold_all_characters(place):
     code, output, errors = command(place, "distfms run job.yaml", PYTHONIOENCODING="ascii")
     assert (code, n_reports(place)) == (0, 1), errors

@@ -108,26 +108,18 @@ def test_a_signed_address_leaves_no_trace(server, judgments, tmp_path, distfms, 
     "assignment",
     [
         f"data.path=https://host/x.parquet?X-Amz-Signature={SECRET}",
-        f"data.path=https://host/x.parquet;sig={SECRET}",
-        f"data.path=https://{SECRET}@host/x.parquet",
-        f"data.test_path=sftp://me:{SECRET}@host/x.parquet",
-        f"data.storage_options={SECRET}",
         f"data.storage_options={{key: {SECRET}}}",
         f"output.path=https://host/runs?sig={SECRET}",
         f"output.storage_options=[{SECRET}]",
         f"engine={{kind: dask, address: 'tcp://u:{SECRET}@host:8786'}}",
-        f"engine={{kind: ray, address: 'u:{SECRET}@host:10001'}}",
         f"data.storage_options={{key: {SECRET}",
         f"data.storage_options.key: {SECRET}",
     ],
 )
-@pytest.mark.parametrize("command", ["check", "run"])
-def test_secrets_in_clear_are_refused_without_being_told(
-    judgments, tmp_path, distfms, command, assignment
-):
+def test_secrets_in_clear_are_refused_without_being_told(judgments, tmp_path, distfms, assignment):
     spec = judgments_job(judgments, tmp_path / "runs").to_mapping() | {"output": {"path": "runs"}}
     del spec["data"]["test_path"]
     (tmp_path / "job.yaml").write_text(json.dumps(spec))
-    done = distfms(command, str(tmp_path / "job.yaml"), "--set", assignment)
+    done = distfms("run", str(tmp_path / "job.yaml"), "--set", assignment)
     assert done.code == 2, done.out + done.err
     require_clean(tmp_path, done.out, done.err)

@@ -231,6 +231,7 @@ def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_p
     assert max(attempts(units)) == 2
 
 
+@pytest.mark.slow
 def test_dask_worker_killed_every_time(tmp_path):
     import dask
 
@@ -322,6 +323,7 @@ def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster)
     assert_threads_end(threads)
 
 
+@pytest.mark.slow
 def test_hung_task_leaves_the_dask_worker_to_others(tmp_path):
     """Other people's work may run in the same process."""
     units = units_of(tmp_path, 4)

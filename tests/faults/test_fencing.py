@@ -61,15 +61,6 @@ def test_same_attempt_number_is_not_enough(tmp_path):
         first.update(status="done")
 
 
-def test_the_owner_does_not_read_the_manifest_again(tmp_path):
-    run = RunFolder(tmp_path)
-    run.claim(notes=["first"])
-    (tmp_path / "manifest.json").write_text("of nobody")
-    run.update(status="done")
-    found = RunFolder(tmp_path).manifest()
-    assert (found.notes, found.status, found.attempt) == (["first"], "done", 1)
-
-
 def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkeypatch, no_locks):
     """A driver whose data are refused takes its new folder away, but not another's."""
     spec, second = judgments_job(judgments, tmp_path), []

@@ -36,11 +36,6 @@ def test_senseless_combinations(options: dict[str, Any], message: str) -> None:
         parse_section(EngineSection, options, "engine")
 
 
-@pytest.mark.parametrize("address", [None, "auto", "head:6379", "ray://head:10001"])
-def test_addresses_of_ray_clusters(address: str | None) -> None:
-    assert EngineSection(kind="ray", address=address).address == address
-
-
 @pytest.mark.parametrize("processes", [False, True])
 def test_nothing_is_left_after_close(processes: bool) -> None:
     threads, children = set(threading.enumerate()), set(multiprocessing.active_children())

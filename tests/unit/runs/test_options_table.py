@@ -32,18 +32,14 @@ def test_every_key_is_described(name):
     ("section", "line"),
     [
         ("multiselect", "  budget: number > 0; required"),
-        ("multiselect", "  algorithm: full | scoring; default full"),
         ("multiselect", "  plan: true | false or csv; default false"),
         (
             "multiselect",
             '  baselines: list of text; default ["scoring", "averages", "copies", "lasso"]',
         ),
-        ("sequence", "  alpha: number > 0, ≤ 1; optional"),
         ("sequence", "  costs: mapping of names to number ≥ 0; default {}"),
-        ("data", "  long: keys of `data.long`; optional"),
         ("data", "  path: text or list of text; optional"),
         ("tune", "  grid: non-empty mapping of names to non-empty list of any value; required"),
-        ("output", "  path: non-empty text; default runs"),
     ],
 )
 def test_kind_and_default_of_a_key(section, line):
