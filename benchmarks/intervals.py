@@ -209,7 +209,7 @@ def covers(case: Case, n_rows: int, seed: int) -> float:
 def covers_row_by_row(n_rows: int, seed: int) -> bool:
     """Return whether the interval of the log loss of rows that stop one by one covers the truth."""
     rng = np.random.default_rng([seed, n_rows])
-    case = Case("sequence", {**LINEAR, "family": "logistic", "stopping": "rows"})
+    case = Case("sequence", {**LINEAR, "family": "logistic"})
     with tempfile.TemporaryDirectory() as folder:
         run = finished(case, classes(rng, n_rows), seed, folder)
         claim = read_run(str(run)).open()[1].metrics["stop"]["rows"]["validation"]

@@ -168,7 +168,7 @@ def ours(split: Split, budgets: Sequence[float]) -> dict[str, list[float]]:
     groups = {name: list(own) for name, own in table.groups.items()}
     model = kind(
         groups, dict(split.prices), dict(table.shared), **OURS["by default"],
-        budgets=list(budgets), stopping="rows", folds=FOLDS, missing="mean", n_jobs=1,
+        budgets=list(budgets), folds=FOLDS, missing="mean", n_jobs=1,
     ).fit(table.X.iloc[split.train], table.y[split.train])  # fmt: skip
     X = table.X.iloc[split.test]
 

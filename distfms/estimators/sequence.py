@@ -43,7 +43,6 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     family: str
     groups: Any
     costs: Any
-    prefix_separator: str | None
 
     def _options(
         self, names: Sequence[str], opened: Given, target: Sequence[str]
@@ -57,9 +56,9 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         groups = section["groups"] = _named_groups(self.groups, names)
         costs = plain(self.costs)
         if isinstance(costs, int | float):
-            costs = [costs] * len(resolve_groups(names, groups, self.prefix_separator).names)
+            costs = [costs] * len(resolve_groups(names, groups).names)
         if isinstance(costs, list):
-            group_names = resolve_groups(names, groups, self.prefix_separator).names
+            group_names = resolve_groups(names, groups).names
             if len(costs) != len(group_names):
                 raise DataError(
                     f"costs has {len(costs)} values; give one for each of the "
@@ -311,8 +310,7 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     """Logistic regression by groups of features that have costs, ready at any budget.
 
     The parameters are those of :class:`GroupSequencer`, but for ``family`` and ``class_weights``.
-    Each step of a fit is a pass over the data, which the folds share: with many groups and data
-    larger than memory, list a few `prefixes`.
+    Each step of a fit is a pass over the data, which the folds share.
 
     Attributes
     ----------
@@ -358,8 +356,10 @@ def _values(names: Sequence[str], batch: RowBatch) -> np.ndarray:
 # --- groups as a parameter ----------------------------------------------------------------------
 
 
-def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
+def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]] | str:
     """Names and globs by group, from the parameter `groups`; positions become names."""
+    if isinstance(groups, str):
+        return groups
     if groups is None:
         return {}
     if isinstance(groups, Mapping):

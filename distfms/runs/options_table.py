@@ -44,7 +44,7 @@ def section_models() -> dict[str, type[Section]]:
 #: What a beginner sets.
 _FIRST = {
     "multiselect": ("budget", "costs", "plan"),
-    "sequence": ("groups", "prefix_separator", "costs", "family", "budget"),
+    "sequence": ("groups", "costs", "family", "budget"),
     "landmarks": ("task", "similarity", "landmarks"),
     "attribute_efficient": ("attributes_per_example", "penalty", "positive"),
     "data": ("path", "long", "target", "id", "features", "exclude", "missing", "folds", "test"),

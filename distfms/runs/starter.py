@@ -255,8 +255,7 @@ def _option_lines(method: str, look: Look) -> Iterator[str]:
         values |= of_classes.get(method, {})
     if method == "sequence":
         if look.separator:
-            del values["groups"]
-            values["prefix_separator"] = look.separator
+            values["groups"] = look.separator
         if any(column.n_missing for column in look.features):
             values["expand"] = {"missing": True}
     if method == "landmarks" and look.query is not None:

@@ -102,7 +102,7 @@ def files(tmp_path_factory):
         ("rows", {"groups": {"bp": ["y"]}}, "'y' of group 'bp' is not a feature column"),
         ("rows", {"costs": {"blod": 2}}, "'blod' in costs is not a group. Did you mean 'blood'"),
         ("rows", {"baselines": ["ompp"]}, "Unknown rule `ompp`"),
-        ("rows", {"cost_file": "nowhere.csv"}, "There is no cost file nowhere.csv"),
+        ("rows", {"costs": "nowhere.csv"}, "There is no table of costs nowhere.csv"),
         ("rows", {"data.query": "search"}, "no column 'search', named as `query`"),
         ("rows", {"data.missing": "error"}, "missing value"),
         ("smooth", {"similarity": {"name": "linear", "sigma": 2.0}}, "not a parameter of `linear`"),

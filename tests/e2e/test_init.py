@@ -92,7 +92,7 @@ PARQUET = (wine, booleans, prefixes)
         (with_ids, "landmarks", {"exclude": ["row", "remark", "unit"]}, {"task": "regression"}),
         (with_dates, "sequence", {"exclude": ["seen"]}, {}),
         (booleans, "sequence", {}, {"family": "logistic"}),
-        (prefixes, "sequence", {}, {"prefix_separator": "_", "family": "logistic"}),
+        (prefixes, "sequence", {}, {"groups": "_", "family": "logistic"}),
         (few_levels, "landmarks", {}, {"task": "classification"}),
         (long_ratings, "multiselect", {"long": {"object": "item", "label": "label"}}, {}),
     ],

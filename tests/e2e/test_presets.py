@@ -20,7 +20,7 @@ NEEDED = {
 #: What literal forms do not show.
 SETS = {
     "multiselect": ({"robust": False, "algorithm": "full"}, {}),
-    "sequence": ({"stopping": "prefix"}, {"folds": 0}),
+    "sequence": ({"criterion": "omp"}, {"folds": 0}),
     "landmarks": ({"metric": "none", "clip": False}, {}),
     "attribute_efficient": ({"repeats": 100}, {"folds": 10}),
 }

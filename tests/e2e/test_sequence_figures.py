@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_predictions(family, model, tmp_path):
     given |= {"features": ["a", "b", "c", "kind"], "folds": 3, "test": 0.25}
     given["missing"] = "mean"
     section = {"family": family, "model": model, "ridge": 0.3, "baselines": []}
-    section |= {"lightgbm": SMALL_TREES, "criterion": "fr", "stopping": "prefix"}
+    section |= {"lightgbm": SMALL_TREES, "criterion": "fr"}
     if family == "gaussian":
         section["expand"] = {"splines": 2, "missing": True}
     spec = {"name": "figures", "method": "sequence", "data": given, "sequence": section}

@@ -218,7 +218,7 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         else:
             monkeypatch.undo()
         output = tmp_path / f"out-{len(folders)}"
-        data, own = {"test": 0.25, "folds": 2}, {"stopping": "prefix", "baselines": []}
+        data, own = {"test": 0.25, "folds": 2}, {"baselines": []}
         spec = job(
             tmp_path / "data", output, "logistic", data=data, sequence=own,
             engine={"workers": workers},

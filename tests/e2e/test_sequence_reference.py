@@ -132,7 +132,7 @@ def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_pa
     ],
 )
 def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
-    own = {"family": family, "baselines": [], "stopping": "prefix", **kind}
+    own = {"family": family, "baselines": [], **kind}
     plain = run(rows, tmp_path / "plain", target, sequence=own)
     own |= {"model": "auto", "expand": "auto"}
     auto = run(rows, tmp_path / "auto", target, sequence=own)
@@ -198,7 +198,7 @@ def test_folds_choose_the_order_that_trees_know(hidden, tmp_path):
     assert content(auto, "metrics.json")["stop"]["n_groups"] in (2, 3)
     # So does a point of a grid that leaves the criterion out.
     tune = {"grid": {"criterion": ["fr", None]}}
-    own = {"model": "lightgbm", "lightgbm": {"num_iterations": 10}, "prefixes": (3,)}
+    own = {"model": "lightgbm", "lightgbm": {"num_iterations": 10}}
     tuned = run(hidden, tmp_path / "tuned", "y", data=data, sequence=own, tune=tune)
     points = content(tuned, "tuning.json")["points"]
     assert [point["options"]["criterion"] for point in points] == ["fr", "gain"]

@@ -59,11 +59,12 @@ def run(rows, output, family="gaussian", sequence=(), **changes):
     ],
 )
 def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
-    rows, tmp_path, family, objective, own
+    rows, tmp_path, monkeypatch, family, objective, own
 ):
-    folder = run(rows, tmp_path, family, {"prefixes": (1, 3), "lightgbm": own})
+    monkeypatch.setattr("distfms.methods.sequence.problem._FEW", 3)
+    folder = run(rows, tmp_path, family, {"lightgbm": own})
     selection = content(folder, "selection.json")
-    assert selection["refit_at"] == [1, 3, 4]
+    assert selection["refit_at"] == [1, 2, 4]
     _, frame = rows
     frame = frame.assign(ward=pd.Categorical(frame["ward"]).codes)
     frame["ward"] = frame["ward"].where(frame["ward"] >= 0)
@@ -73,7 +74,7 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
                             for f in (0, 1) for p in (0, 1)])  # fmt: skip
     y = frame[TARGETS[family]]
     y = y.map(CLASSES.index) if family == "softmax" else y
-    for budget, length in ((1.0, 1), (2.0, 1), (4.0, 4)):
+    for budget, length in ((1.0, 1), (3.0, 2), (4.0, 4)):
         steps = {step["group"] for step in selection["sequence"][:length]}
         names = [name for name in ("a", "b", "c", "ward") if name in steps]
         out = tmp_path / "p.parquet"

@@ -108,12 +108,12 @@ FORMS = {
     ),
     "sequence, logistic": (
         mixed_classes,
-        sequence("high", ridge="auto", prefixes=[2], **LOGISTIC),
+        sequence("high", ridge="auto", **LOGISTIC),
         "categories, classes, statistics, rows, ridge, tune, select, models, evaluate, stopping",
     ),
     "sequence, trees": (
         mixed_classes,
-        sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
+        sequence(budgets=[3.0], **LIGHTGBM),
         "categories, statistics, rows, reference, kind, tune, select, models, evaluate",
     ),
     "sequence, mapped": (

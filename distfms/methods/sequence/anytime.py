@@ -137,9 +137,8 @@ class AnytimePredictor:
         """Return where each row stops; see `Stopping.rule`."""
         if self.stopping is None:
             raise SpecError(
-                "This model does not say where single rows should stop. A job learns it for "
-                "classes with `data.folds` of 2 or more, but not with `sequence.stopping: prefix`. "
-                "Numbers and counts have one prefix for all rows."
+                "This model does not say where single rows should stop. A job learns it of classes "
+                "with `data.folds` of 2 or more; numbers and counts have one prefix for all."
             )
         return self.stopping.rule(budget, **vars(stop))
 

@@ -165,9 +165,7 @@ class SequenceCurve:
         return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
 
 
-def compared(
-    curves: Mapping[str, SequenceCurve], alpha: float | None, oracles: Mapping[str, str]
-) -> dict[str, Any]:
+def compared(curves: Mapping[str, SequenceCurve], oracles: Mapping[str, str]) -> dict[str, Any]:
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
     chosen = next(iter(curves.values()))
     reference = curves.get("omp", chosen)
@@ -176,7 +174,7 @@ def compared(
         cost, value = oracle_curve(of.cost, of.value)
         scores = {"train": {of.share: value}}
         curves = {**curves, name: SequenceCurve((), of.n_groups, cost, scores, of.share)}
-    share = plateau(reference.cost, reference.value) if alpha is None else alpha
+    share = plateau(reference.cost, reference.value)
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn = {name: curve.points() for name, curve in curves.items()}
     return {
@@ -185,7 +183,6 @@ def compared(
         "alpha": {
             "alpha": share,
             "stopping_cost": stopping_cost(chosen.cost, chosen.value, share),
-            "by_plateau": alpha is None,
             "cut": cut,
         },
         "baselines": {

@@ -168,7 +168,7 @@ def metrics_of(
     }
     content = {
         **head_of(learner.solved(models), scores.folds, last),
-        **compared(curves, job.options.alpha, rules.oracles),
+        **compared(curves, rules.oracles),
         "budgets": [
             {"budget": rule.budget, "set": point}
             for rule, point in zip(rules.of_budgets, sets, strict=True)
@@ -335,8 +335,8 @@ def notes_on(path: Path, options: SequenceOptions) -> list[str]:
     if len(path.fitted) <= len(path):
         listed = ", ".join(map(str, path.fitted[1:].tolist()))
         notes.append(
-            f"Models were fitted to the prefixes of {listed} groups (`sequence.prefixes`); "
-            "other prefixes use the model of the next smaller one."
+            f"Models were fitted to the prefixes of {listed} groups; other "
+            "prefixes use the model of the next smaller one."
         )
     if not isinstance(path, GlmPath):
         return notes

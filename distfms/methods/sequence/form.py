@@ -52,11 +52,6 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             return replace(linear, describe=lambda: {**linear.describe(), "model": model})
     form = SequenceForm.of_options(options, inputs, seed)
     rules = Rules.of(options, form.costs)
-    if options.stopping == "rows" and not form.stops_rows:
-        raise SpecError(
-            "`sequence.stopping: rows` is for classes, not for numbers or counts, and needs "
-            "`data.folds` of 2 or more. Leave it out: all rows stop at one prefix."
-        )
     if TREES in (options.baselines or ()):
         require_trees({}, len(form.roles.target))
     if options.criterion == GAIN and (options.model != TREES or not form.has_reference):
@@ -194,7 +189,7 @@ class SequenceForm(RowForm):
         SpecError, DataError
         """
         rows = RowForm.of(inputs, seed, classes=options.family in ("logistic", "softmax"))
-        groups = resolve_groups(rows.roles.features, options.groups, options.prefix_separator)
+        groups = resolve_groups(rows.roles.features, options.groups)
         notes = {}
         if options.family == "gaussian" and rows.roles.query is None:
             notes["class_option"] = "`sequence.family: softmax` (or `logistic`, for two)"
@@ -213,8 +208,7 @@ class SequenceForm(RowForm):
     @property
     def stops_rows(self) -> bool:
         """Whether it is learned where each row should stop."""
-        has_folds = self.inputs.section.folds > 1
-        return self.options.stopping != "prefix" and self.has_classes and has_folds
+        return self.has_classes and self.inputs.section.folds > 1
 
     @property
     def has_reference(self) -> bool:

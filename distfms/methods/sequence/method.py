@@ -122,14 +122,11 @@ TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")
 _STATES = "it defines what can be measured and its cost, not how to choose"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
-    **dict.fromkeys(
-        ("groups", "prefix_separator", "costs", "cost_file", "shared_costs", "requires"), _STATES
-    ),
+    **dict.fromkeys(("groups", "costs", "shared_costs", "requires"), _STATES),
     "expand": "statistics are of its columns, and one reading of the rows is for all points",
     "class_weights": "deviances depend on it, so its values cannot be compared",
     "family": "its values explain different things",
     **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
-    "stopping": "it changes no model",
     **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
 }
 
@@ -148,5 +145,5 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    question=("groups", "prefix_separator", "family"),
+    question=("groups", "family"),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from distfms.errors import SpecError, nearest
 from distfms.methods.sequence.problem import FeatureGroups, Ladder
@@ -21,16 +21,19 @@ from distfms.spec import NonNegative, Section, expand_variables
 
 
 def resolve_groups(
-    column_names: Sequence[str],
-    groups: Mapping[str, Sequence[str]] | None = None,
-    prefix_separator: str | None = None,
+    column_names: Sequence[str], groups: Mapping[str, Sequence[str]] | str | None = None
 ) -> FeatureGroups:
     """Turn the groups of a job spec into a partition of the data's columns.
 
-    Names and globs (``bp_*``) stand for columns. Those that no group names are put together by the
-    part of their name before `prefix_separator`, or are groups of their own; they follow in order
-    of their first column. Overlaps and names that match nothing are SpecErrors.
+    Names and globs (``bp_*``) stand for columns. Those that no group names are groups of their own;
+    they follow in order. A separator puts columns together by the part of their name before it.
+    Overlaps and names that match nothing are SpecErrors.
     """
+    if isinstance(groups, str):
+        by_prefix: dict[str, list[int]] = {}
+        for position, column in enumerate(column_names):
+            by_prefix.setdefault(column.split(groups, 1)[0], []).append(position)
+        return FeatureGroups(tuple(by_prefix), tuple(map(tuple, by_prefix.values())))
     known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
     named = dict(groups or {})
     owner: dict[str, str] = {}
@@ -48,14 +51,12 @@ def resolve_groups(
         owner |= dict.fromkeys(own, group)
     for position, column in enumerate(column_names):
         if column not in owner:
-            name = column.split(prefix_separator, 1)[0] if prefix_separator else column
-            if name in named:
+            if column in named:
                 raise SpecError(
-                    f"Column {column!r} is in no group and would make a group named {name!r} of "
-                    f"its own, but the spec has a group of that name: rename the group or list "
-                    f"the column in one."
+                    f"Column {column!r} is in no group and would make a group of its own, but the "
+                    "spec has a group of that name: rename the group or list the column in one."
                 )
-            owner[column] = name
+            owner[column] = column
         members.setdefault(owner[column], []).append(position)
     return FeatureGroups(tuple(members), tuple(map(tuple, members.values())))
 
@@ -238,15 +239,16 @@ class ExpandSection(Section):
 class SequenceOptions(Section):
     """Groups, their costs, and the rule that orders them."""
 
-    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Names or globs of the columns of each group. Every other column is its own group."""
-    prefix_separator: Annotated[str, Field(min_length=1)] | None = None
-    """Separator: group the other columns by the part of their name before it."""
+    groups: dict[str, tuple[str, ...]] | Annotated[str, Field(min_length=1)] = Field(
+        default_factory=dict
+    )
+    """Names or globs of the columns of each group. Every other column is its own group. Or a
+    separator: columns are grouped by the part of their name before it.
+    """
     costs: dict[str, NonNegative] = Field(default_factory=dict)
-    """Cost by name or glob of groups; `default` for the rest (1). Free groups come first."""
-    cost_file: str | None = None
-    """CSV or Parquet with the columns `group` and `cost`. Its rows are added to `costs`, so that
-    the resolved spec is complete; entries of `costs` override the file.
+    """Cost by name or glob of groups; `default` for the rest (1). Free groups come first. Or the
+    path of a table, CSV or Parquet, with the columns `group` and `cost`, which the resolved spec
+    has in place of it.
     """
     shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
     """Named costs that several groups share: `{groups: [...], cost: 5}`."""
@@ -311,12 +313,6 @@ class SequenceOptions(Section):
     `f1` of the second class, `balanced` accuracy, or the cost of errors: with `{cost: [1, 20]}`, a
     false alarm costs 1 and a missed row of the second class 20.
     """
-    prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
-    """Prefixes to fit a model to, as numbers of groups, for LightGBM and all families but
-    `gaussian`: `all`, a list, or `auto` (1 to 10, then steps of an eighth; for LightGBM at most 12
-    that grow by about the same factor, and what each of `budgets` pays for). The whole sequence is
-    always included. Other prefixes use the model of the next smaller one.
-    """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
@@ -327,10 +323,6 @@ class SequenceOptions(Section):
     for families other than `gaussian` `oracle`; and for one target, up to 10⁶ rows and 10³ columns,
     `lightgbm`.
     """
-    alpha: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
-    which α-timeliness is cut. Default: by the plateau rule.
-    """
     budgets: tuple[NonNegative, ...] | Literal["auto"] = ()
     """Also find the best set of groups for each of these costs: the better of greedy selection by
     gain per cost and by gain, improved by exchanging groups. A prediction within a budget uses the
@@ -340,12 +332,6 @@ class SequenceOptions(Section):
     """
     budget: NonNegative | None = None
     """Budget that predictions use by default; added to `budgets` if missing there."""
-    stopping: Literal["auto", "prefix", "rows"] = "auto"
-    """Whether rows may stop at different prefixes: `rows`, each where its own prediction says that
-    the next groups are not worth their cost, for targets of classes with `data.folds`; `prefix`,
-    all at one; or `auto`, `rows` where these have a lower loss than prefixes of the same mean cost,
-    on the folds by more than a standard error. Predictions stop row by row where they are told to.
-    """
     max_groups: Annotated[int, Field(ge=1)] | None = None
     """End the sequence after this many groups. Where products of columns would take more than
     4 GiB, but not the models of a sequence that ends, the family `gaussian` reads them in several
@@ -360,8 +346,7 @@ class SequenceOptions(Section):
     @property
     def ladder(self) -> Ladder:
         """Prefixes that have models."""
-        is_few = self.prefixes == "auto" and self.model == "lightgbm"
-        return Ladder("few" if is_few else self.prefixes)
+        return Ladder("few" if self.model == "lightgbm" else "auto")
 
     def with_family(self, has_texts: bool) -> Self:
         """Return the options with a family in place of `auto`, for a target of texts or not."""
@@ -375,14 +360,10 @@ class SequenceOptions(Section):
             baselines = tuple(name for name in baselines if name != "sparse")
         return self.model_copy(update={"family": "softmax", "baselines": baselines})
 
-    @model_validator(mode="before")
+    @field_validator("costs", mode="before")
     @classmethod
-    def _with_cost_file(cls, content: Any) -> Any:
-        path = content.get("cost_file") if isinstance(content, dict) else None
-        if not isinstance(path, str) or not isinstance(content.get("costs") or {}, dict):
-            return content
-        costs = {**read_cost_file(path), **(content.get("costs") or {})}
-        return {**content, "cost_file": None, "costs": costs}
+    def _of_table(cls, value: Any) -> Any:
+        return read_costs(value) if isinstance(value, str) else value
 
     @field_validator("groups", "requires", mode="before")
     @classmethod
@@ -406,7 +387,7 @@ class SequenceOptions(Section):
         return value
 
 
-def read_cost_file(path: str) -> dict[str, Any]:
+def read_costs(path: str) -> dict[str, Any]:
     """Read a table of costs: CSV or Parquet with the columns ``group`` and ``cost``."""
     import pyarrow as pa
     import pyarrow.csv as pv
@@ -417,27 +398,21 @@ def read_cost_file(path: str) -> dict[str, Any]:
     try:
         is_parquet = file.suffix.lower() in (".parquet", ".pq")
         table = pq.read_table(file) if is_parquet else pv.read_csv(file, convert_options=types)
-        groups, costs = (table.column(name).to_pylist() for name in ("group", "cost"))
     except FileNotFoundError as error:
-        raise SpecError(f"There is no cost file {file}. Check `sequence.cost_file`.") from error
-    except KeyError as error:
-        raise SpecError(
-            f"The cost file {file} needs the columns 'group' and 'cost'; it has "
-            f"{table.column_names}."
-        ) from error
+        raise SpecError(f"There is no table of costs {file}. Check `sequence.costs`.") from error
     except (OSError, ValueError) as error:
-        raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
-    by_group: dict[str, Any] = {}
-    for group, cost in zip(map(str, groups), costs, strict=True):
-        if group in by_group:
-            raise SpecError(f"In the cost file {file}: the group {group!r} is there twice.")
-        if not isinstance(cost, int | float):
-            raise SpecError(
-                f"In the cost file {file}: the group {group!r} costs {cost!r}, which is not a "
-                "number."
-            )
-        by_group[group] = cost
-    return by_group
+        raise SpecError(f"The table of costs {file} cannot be read: {error}.") from error
+    if not {"group", "cost"} <= {*table.column_names}:
+        raise SpecError(
+            f"The table of costs {file} needs the columns 'group' and 'cost'; it has "
+            f"{table.column_names}."
+        )
+    groups = list(map(str, table.column("group").to_pylist()))
+    costs = dict(zip(groups, table.column("cost").to_pylist(), strict=True))
+    if len(costs) < len(groups):
+        twice = next(group for group in costs if groups.count(group) > 1)
+        raise SpecError(f"In the table of costs {file}: the group {twice!r} is there twice.")
+    return costs
 
 
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -446,6 +421,5 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     if options.get("family", "auto") in ("auto", "gaussian"):
         rules.append("sparse")
     paper_options: dict[str, Any] = {"criterion": "omp", "model": "linear", "ridge": 1e-5}
-    without = {"expand": {}, "stopping": "prefix"}
-    section = {**paper_options, **without, "baselines": rules}
+    section = {**paper_options, "expand": {}, "baselines": rules}
     return {"sequence": section, "data": {"folds": 0}}  # which would end the sequence earlier

@@ -240,12 +240,12 @@ _FEW = 12
 class Ladder:
     """Prefixes with models of their own; the whole sequence is always one of them.
 
-    `prefixes` are numbers of groups, ``all``, ``auto``: 1 to 12, 14, 16, 18, 20, 22, …, each
-    1.125 times the one before; or ``few``: all of 12, of more about ten that grow by the same
-    factor, and what each of `budgets` affords. With `costs` they are what each of these affords.
+    `prefixes` are numbers of groups, ``auto``: 1 to 12, 14, 16, 18, 20, 22, …, each 1.125 times
+    the one before; or ``few``: all of 12, of more about ten that grow by the same factor, and what
+    each of `budgets` affords. With `costs` they are what each of these affords.
     """
 
-    prefixes: Literal["auto", "all", "few"] | tuple[int, ...] = "auto"
+    prefixes: Literal["auto", "few"] | tuple[int, ...] = "auto"
     costs: tuple[float, ...] | None = None
     budgets: tuple[float, ...] = ()
 
@@ -273,7 +273,7 @@ class Ladder:
         if self.prefixes == "few" and n_groups > _FEW:
             rungs = np.geomspace(1, n_groups, _FEW).round()
             return np.unique(rungs.astype(int)).tolist()
-        if self.prefixes in ("all", "few"):
+        if self.prefixes == "few":
             return list(range(1, n_groups + 1))
         if not isinstance(self.prefixes, str):
             return sorted({n for n in self.prefixes if n < n_groups} | {n_groups})

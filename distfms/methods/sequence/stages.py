@@ -110,7 +110,7 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     entries = entries_of(stopping, claim, rows, test, names)
     gains = claim.gain.mean > claim.gain.standard_error and claim.default.mean[0] < spent[prefix]
     chosen = {
-        "advised": options.stopping == "rows" or bool(gains),
+        "advised": bool(gains),
         "measure": measure,
         **entries["stopping"][stopping.default],
         "validation": by_name(claim.default, names),

@@ -91,7 +91,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"family": "logistic", "class_weights": "balanced", "baselines": ["oracle"]},
         {},
     ),
-    "softmax": ("GroupSequenceClassifier", "level", {"family": "softmax", "prefixes": (2,)}, {}),
+    "softmax": ("GroupSequenceClassifier", "level", {"family": "softmax"}, {}),
     "landmarks": ("LandmarkRegressor", "number", {"landmarks": 30}, {}),
     "sparse": (
         "LandmarkRegressor",

@@ -3,7 +3,7 @@ import pytest
 from distfms.errors import SpecError
 from distfms.methods.sequence.options import (
     SharedCostSection,
-    read_cost_file,
+    read_costs,
     resolve_costs,
     resolve_groups,
 )
@@ -21,8 +21,8 @@ from distfms.methods.sequence.problem import FeatureGroups
         ),
         (
             "radius_mean texture_mean radius_worst id",
-            {"groups": {"t": ["texture_mean"]}, "prefix_separator": "_"},
-            {"t": (1,), "radius": (0, 2), "id": (3,)},
+            {"groups": "_"},
+            {"radius": (0, 2), "texture": (1,), "id": (3,)},
         ),
         # A name with brackets is a name first; two globs of a group may meet one column.
         ("x[0] x0", {"groups": {"g": ["x[0]"]}}, {"g": (0,), "x0": (1,)}),
@@ -41,7 +41,7 @@ def test_groups_of_columns(names, options, expected):
         ({"a": ["nope"]}, "'nope' of group 'a' is not a feature column"),
         ({"a": ["x11"]}, "Did you mean 'x1'"),
         ({"a": []}, "'a' has no columns"),
-        ({"x2": ["x1"]}, "'x2' is in no group and would make a group named 'x2'"),
+        ({"x2": ["x1"]}, "'x2' is in no group and would make a group of its own"),
     ],
 )
 def test_refused_by_name(groups, message):
@@ -114,4 +114,4 @@ def test_taking_some_groups_keeps_their_shared_costs():
 
 def test_names_in_cost_tables_stay_text(tmp_path):
     (tmp_path / "c.csv").write_text("\ufeffgroup,cost\n007,1\n07,2.5\n", encoding="utf-8")
-    assert read_cost_file(str(tmp_path / "c.csv")) == {"007": 1, "07": 2.5}
+    assert read_costs(str(tmp_path / "c.csv")) == {"007": 1, "07": 2.5}
