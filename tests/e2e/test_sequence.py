@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.sparse import lasso_path
 from distfms.runs.driver import run_job
 from distfms.runs.prepare import prepare
-from distfms.solve.costs import GroupCosts, SharedCost
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job
-from tests.reference.sequence import fitted, literal_sequence, make_problem
+from tests.reference.sequence import fitted, literal_sequence
 
 
 def explained(literal, held_out, chosen, ridge=1e-5):
@@ -61,16 +59,6 @@ def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
     assert metrics["test"]["n_rows"] == literal.test.sum()
 
 
-def literal_order(literal, X, Y, rule):
-    """Groups in the order of a rule, and their costs."""
-    if rule != "sparse":
-        found = literal_sequence(rule, X, Y, literal.groups, literal.cost, 1e-5)
-        return found.order, found.costs
-    costs = GroupCosts(np.array([2.0, 1, 6, 1, 1]), (SharedCost("visit", (0, 3), 1.5),))
-    order = list(lasso_path(make_problem(X, Y, literal.groups, costs)).order)
-    return order, [literal.cost(order[:k], g) for k, g in enumerate(order)]
-
-
 def explained_on_folds(columns, points, rule):
     """Explained variance of each fold at each point of a curve, from the rows; sizes of folds."""
     literal, by_fold, sizes = LiteralRows(columns), [], []
@@ -79,10 +67,10 @@ def explained_on_folds(columns, points, rule):
         train = LiteralRows(columns)
         train.X, train.y, inner = literal.X[keep], literal.y[keep], held_out[keep]
         X, Y, *_ = train.split(inner)
-        order, costs = literal_order(literal, X, Y, rule)
-        spent = np.cumsum(costs)
+        found = literal_sequence(rule, X, Y, literal.groups, literal.cost, 1e-5)
+        spent = np.cumsum(found.costs)
         within = [int((spent <= point["budget"] + 1e-9).sum()) for point in points]
-        by_fold.append([explained(train, inner, order[:k]) for k in within])
+        by_fold.append([explained(train, inner, found.order[:k]) for k in within])
         sizes.append(inner.sum())
     return np.array(by_fold), np.array(sizes) / sum(sizes)
 
