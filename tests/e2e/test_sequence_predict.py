@@ -64,7 +64,7 @@ def test_a_budget_of_which_most_is_left_is_told(mixed_run, mixed_data, tmp_path)
     assert steps[dear]["cost"] > before + 0.1
     budget = 2 * before + 0.1
     said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet", budget=budget)
-    assert "most of the budget is left" in said
+    assert "a run with `sequence.budgets" in said
     assert f"`sequence.budgets: [{budget:g}]`" in said
 
 

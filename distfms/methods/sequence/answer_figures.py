@@ -30,7 +30,7 @@ from distfms.report.metrics import (
     trusted,
     value_range,
 )
-from distfms.report.page import Block, Choices, Figure, KeyNumber, KeyNumbers, Text
+from distfms.report.page import Block, Choices, Figure, KeyNumber, KeyNumbers
 from distfms.report.plots import Line, line_chart
 from distfms.report.sections import notes, usage
 
@@ -156,7 +156,6 @@ def answer_blocks(run: FinishedRun) -> list[Block]:
         *usage(run.called, run.manifest, columns),
         decided(run.metrics, "Order and models come", explained(run, 0)[1]),
         *notes(run.manifest, [*selection["notes"], *_free(run)]),
-        *_reference(run),
     ]
 
 
@@ -219,25 +218,6 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             ),
         ]
     )
-
-
-def _reference(run: FinishedRun) -> list[Block]:
-    """Say how far the sequence is from boosted trees."""
-    reference = run.metrics.get("reference")
-    if not reference:
-        return []
-    share, reading = _with_error(reference, reference["folds"], run)
-    gain = reference["more"]
-    text = (
-        f"LightGBM on all columns, fitted to {count(reference['n_train'], 'row')}, explains "
-        f"{share} of the {what(run)} ({reading}): {percent(abs(gain), 1)} "
-        f"{'more' if gain > 0 else 'less'} than all groups of the sequence."
-    )
-    if reference["is_far"]:
-        text += (
-            " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
-        )
-    return [Text(text)]
 
 
 def explained(run: FinishedRun, model: int) -> tuple[float | None, str]:

@@ -251,8 +251,7 @@ def best_model(spent: np.ndarray, of_sets: np.ndarray, values: np.ndarray, budge
 
 def advised(content: Mapping[str, Any]) -> int:
     """Return from the JSON of a model, or its metrics, which model predictions use by default."""
-    stop = content["stop"]
-    return int(stop.get("model", stop["n_groups"]))  # runs before there were budgets have none
+    return int(content["stop"]["model"])
 
 
 def point_of(metrics: Mapping[str, Any], model: int) -> Mapping[str, Any]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.answer_figures import (
-    WHY,
     Step,
     all_fitted,
     answer_blocks,
     curve_chart,
     explained,
     names_of,
-    ring,
     rule_title,
     share_name,
     what,
@@ -24,17 +21,8 @@ from distfms.methods.sequence.answer_figures import headline as headline
 from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.stopping_figures import stopping_section
-from distfms.report.formatting import as_number, measure_title, number
-from distfms.report.metrics import (
-    ROWS,
-    Curve,
-    class_section,
-    comparison_chart,
-    curves_of,
-    measure_tables,
-    more,
-    trusted,
-)
+from distfms.report.formatting import as_number, number
+from distfms.report.metrics import ROWS, Curve, class_section, curves_of, measure_tables, more
 from distfms.report.page import Block, Figure, PageSection, Table, Text
 from distfms.report.plots import Line
 from distfms.solve.costs import longest_affordable
@@ -42,15 +30,6 @@ from distfms.solve.costs import longest_affordable
 SUBTITLE = "Feature-group sequencing"
 
 
-_STYLES = {
-    "fr": 0,
-    "omp": 1,
-    "omp-single": 2,
-    "omp-no-whiten": 3,
-    "gain": 4,
-    "sparse": 5,
-    "oracle": 6,
-}
 #: Columns of the table of timeliness, by their names in ``metrics.json``.
 _TIMELINESS = {
     "step_timeliness": "As steps",
@@ -60,7 +39,6 @@ _TIMELINESS = {
     "alpha_timeliness": "α-timeliness",
     "test_alpha_timeliness": "Held out",
 }
-_LINES_SHOWN = 8
 _STEPS_SHOWN = 500
 
 
@@ -86,14 +64,9 @@ def sections(run: FinishedRun) -> list[PageSection]:
 def _curve_blocks(run: FinishedRun) -> list[Block]:
     curves = curves_of(run.metrics)
     chosen = curves[run.selection["rule"]]
-    # An oracle reorders gains of the training rows; it is no rule that could be followed.
-    rules = [curve for curve in curves.values() if not curve.name.startswith(ORACLE)]
     blocks = list[Block]()
     for measure in (share_name(run), *NATURAL):
-        judged = [curve for curve in rules if _rows_of(curve, measure)]
-        if len(judged) > 1:
-            blocks.append(_comparison_figure(run, judged, measure))
-        if chosen in judged:
+        if _rows_of(chosen, measure):
             oracle = curves.get(ORACLE, curves.get(f"{ORACLE}:{chosen.name}"))
             blocks.append(_chosen_figure(run, chosen, measure, oracle))
     if run.metrics.get("budgets"):
@@ -131,25 +104,6 @@ def _budget_table(run: FinishedRun) -> Table:
     )
 
 
-def _comparison_figure(run: FinishedRun, curves: Sequence[Curve], measure: str) -> Figure:
-    rows = trusted(curves, measure)
-    chosen = run.selection["rule"]
-    ranked = sorted(curves, key=lambda c: (c.name != chosen, c.name not in _STYLES))
-    shown = [curve for curve in curves if curve in ranked[:_LINES_SHOWN]]
-    lines = [
-        replace(line, marks=ring(run, line) if curve.name == chosen else ())
-        for curve, line in zip(
-            shown, comparison_chart(shown, rows, measure, rule_title, _STYLES, chosen), strict=True
-        )
-    ]
-    return Figure(
-        curve_chart(lines, run, measure, "of all rules against cost"),
-        f"{measure_title(measure, True)} against the cost spent, for all rules: {ROWS[rows]}. The "
-        "chosen sequence is the thicker line; the ring is where to stop: "
-        f"{WHY[run.metrics['stop']['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
-    )
-
-
 def _chosen_figure(run: FinishedRun, curve: Curve, measure: str, oracle: Curve | None) -> Figure:
     judged_on = _rows_of(curve, measure)[::-1]
     alone = len(judged_on) == 1
@@ -172,8 +126,7 @@ def _chosen_figure(run: FinishedRun, curve: Curve, measure: str, oracle: Curve |
         )
     if is_share and oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
-        style = _STYLES["oracle"]
-        lines.append(oracle.line("train", measure, title, style=style, dashed=True))
+        lines.append(oracle.line("train", measure, title, style=6, dashed=True))
         caption += (
             " The oracle order sorts the steps by their actual gain per cost, as if gains did not "
             "depend on the order: an approximate bound for this rule."

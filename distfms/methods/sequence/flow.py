@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none
@@ -17,7 +16,7 @@ from distfms.methods.frame.finished import by_statistics
 from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import LeftOpen, choose_options
+from distfms.methods.frame.tuning import choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
 from distfms.methods.sequence.class_figures import chosen_rule, report_of
@@ -45,8 +44,7 @@ from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.race import with_kind
 from distfms.methods.sequence.read import read_data
 from distfms.methods.sequence.reference import REFERENCE, Reference, beside_sequence, fit_reference
-from distfms.methods.sequence.ridge import near
-from distfms.methods.sequence.ridge_choice import chooses_ridge, with_ridge
+from distfms.methods.sequence.ridge_choice import with_ridge
 from distfms.methods.sequence.stages import learn_stopping
 from distfms.methods.sequence.stopping import Stopping
 from distfms.methods.sequence.trees import TreePath, spans_of
@@ -108,14 +106,7 @@ def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, A
     )  # fmt: skip
     spec = data.form.options
     once = [name for name in ("model", "ridge") if getattr(spec, name) == "auto"]
-    ridges = None
-    if chooses_ridge(job) and job.options.model == "linear" and spec.family == "gaussian":
-        # Ridges near that which is best for all groups: they take no more than a search each.
-        tried = near(job.options.ridge, len(data.procedure(job.options).feature_names))
-        open_ridges = [{"ridge": ridge} for ridge in tried]
-        ridges = LeftOpen(lambda options: open_ridges, lambda points: best)
-        once.remove("ridge")
-    options, tuning = choose_options(run, job, points, ridges, once)
+    options, tuning = choose_options(run, job, points, once=once)
     return replace(job, options=options), tuning
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
@@ -66,49 +67,44 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         )
     if not options.by_statistics:
         _check_models(form)
-        measures = {"accuracy": True, "mse": False} if form.has_classes else {"mse": False}
-        return form.job(
-            "sequence",
-            options,
-            describe=partial(form.describe_models, rules),
-            judged_by=measures,
-            folds_cost=True,
-            for_actors=partial(form.for_actors, rules),
-            candidates=form.candidates,
-            passes=form.passes,
-        )
-    return _job_by_statistics(form, rules)
+        facts: dict[str, Any] = {
+            "describe": partial(form.describe_models, rules),
+            "judged_by": {"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
+            "folds_cost": True,
+            "for_actors": partial(form.for_actors, rules),
+        }
+    else:
+        form, facts = _by_statistics(form, rules)
+    return form.job("sequence", options, candidates=form.candidates, passes=form.passes, **facts)
 
 
-def _job_by_statistics(form: SequenceForm, rules: Rules) -> Job:
-    """Return the job whose models are of co-moments, in mapped files where these are large."""
-    options = form.options
+def _by_statistics(form: SequenceForm, rules: Rules) -> tuple[SequenceForm, dict[str, Any]]:
+    """Return what is special of models of co-moments, in mapped files where these are large."""
     sizes = Sizes.of(form)
     needed = sizes.one_process_bytes()
-    advice = None
-    if needed > mapped.ONE_PROCESS_BYTES >= sizes.models_bytes():
-        if rules.has_lasso:
-            raise SpecError(
-                "The baseline `sparse` needs the products of all columns in memory, where the job "
-                f"takes about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use "
-                "fewer columns (`data.features`)."
-            )
-        return _job_with_files(form, rules, sizes)
-    if needed > mapped.ONE_PROCESS_BYTES:
-        advice = (
-            f"in memory, about {format_bytes(needed)}; a lower `sequence.max_groups` may let it "
-            "search in a mapped file"
+    facts: dict[str, Any] = {"judged_by": {"mse": False, "r2": True}}
+    if not needed > mapped.ONE_PROCESS_BYTES >= sizes.models_bytes():
+        facts["describe"] = partial(form.describe, rules)
+        facts["weighs_partitions"] = True
+        facts["for_actors"] = partial(sizes.for_actors, len(rules.searched))
+        return form, facts
+    if rules.has_lasso:
+        raise SpecError(
+            "The baseline `sparse` needs the products of all columns in memory, where the job "
+            f"takes about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use "
+            "fewer columns (`data.features`)."
         )
-    return form.job(
-        "sequence",
-        options,
-        describe=partial(form.describe, rules, advice),
-        judged_by={"mse": False, "r2": True},
-        weighs_partitions=True,
-        for_actors=partial(sizes.for_actors, len(rules.searched)),
-        candidates=form.candidates,
-        passes=form.passes,
+    files = MappedForm(
+        n_columns=sum(sizes.widths) + sizes.n_targets,
+        n_parts=form.inputs.n_parts,
+        n_matrices=MATRICES_WITH_GAPS if sizes.has_gaps else 1,
+        one_process_bytes=needed,
     )
+    facts["describe"] = lambda: {**form.describe(rules), **files.describe()}
+    facts["statistics_bytes"] = files.statistics_bytes
+    facts["kept_bytes"] = files.file_bytes
+    facts["for_actors"] = lambda: {"candidates": NO_GAIN}
+    return replace(form, mapped=files), facts
 
 
 def _why_linear(linear: Job) -> str:
@@ -122,28 +118,6 @@ def _why_linear(linear: Job) -> str:
     if not linear.form.is_small:
         return f"compares up to {MOST_ROWS:,} rows and {MOST_COLUMNS:,} columns"
     return ""
-
-
-def _job_with_files(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
-    """Return the job whose products of columns are in mapped files."""
-    files = MappedForm(
-        n_columns=sum(sizes.widths) + sizes.n_targets,
-        n_parts=form.inputs.n_parts,
-        n_matrices=MATRICES_WITH_GAPS if sizes.has_gaps else 1,
-        one_process_bytes=sizes.one_process_bytes(),
-    )
-    form = replace(form, mapped=files)
-    return form.job(
-        "sequence",
-        form.options,
-        describe=lambda: {**form.describe(rules), **files.describe()},
-        judged_by={"mse": False, "r2": True},
-        statistics_bytes=files.statistics_bytes,
-        kept_bytes=files.file_bytes,
-        for_actors=lambda: {"candidates": NO_GAIN},
-        candidates=form.candidates,
-        passes=form.passes,
-    )
 
 
 def _check_models(form: SequenceForm) -> None:
@@ -282,7 +256,7 @@ class SequenceForm(RowForm):
         """Number of rows of features in a batch, before they are known."""
         return sum(self.guessed_widths.values())
 
-    def describe(self, rules: Rules, advice: str | None = None) -> dict[str, str]:
+    def describe(self, rules: Rules) -> dict[str, str]:
         """Return what the job will do: label → text."""
         low = self.costs.alone.min()
         high = self.costs.alone.max()
@@ -300,7 +274,7 @@ class SequenceForm(RowForm):
         baselines = [rule.name for rule in rules.baselines]
         if self.has_reference:
             baselines.append(TREES)
-        lines = {
+        return {
             "method": f"feature-group sequencing, {rules.chosen.name}",
             "target": ", ".join(self.roles.target),
             **self.first_values(),
@@ -309,7 +283,6 @@ class SequenceForm(RowForm):
             "baselines": ", ".join(baselines) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
         }
-        return {**lines, "search": advice} if advice else lines
 
     def candidates(self, options: SequenceOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""

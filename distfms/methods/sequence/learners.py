@@ -24,7 +24,7 @@ from distfms.methods.frame.cross_validation import (
     split_fold,
 )
 from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums, Question, judged_by_pass
-from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds
+from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds, search_all
 from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
@@ -228,9 +228,7 @@ class ByStatistics(Learner):
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
         problem = self.procedure.problem_on(self.whole)
-        with self.run.candidates(self.procedure.shards(problem)) as where:
-            paths = self.procedure.search_all(problem, **where)
-        return paths
+        return search_all(self.run, self.procedure, problem)
 
     def models(self, orders: Mapping[str, Any]) -> Models:
         """Return the paths themselves; actors search without each fold where they judge."""

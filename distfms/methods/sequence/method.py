@@ -91,16 +91,11 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
     elif number > n_all:
         budget_of_set = run.selection["budgets"][number - n_all - 1]["budget"]
         return f"{line}, selected for a budget of {budget_of_set:g}"
-    if budget is None or n_groups == n_all or spent >= 0.5 * budget:
-        return line if n_groups else f"{line}: {mean}"
-    cost = float(model.spent[n_groups]) - spent
-    name = model.groups[n_groups]
-    why = f"one, {name}, costs {cost:g}"
-    if n_groups:
-        line += f": most of the budget is left, as the next {why}"
-    else:
-        line += f": the first {why}, so {mean}"
-    return f"{line}; a run with `sequence.budgets: [{budget:g}]` selects for this budget"
+    if budget is not None and n_groups < n_all and spent < 0.5 * budget:
+        cost = float(model.spent[n_groups]) - spent
+        line += f"; the next, {model.groups[n_groups]}, costs {cost:g}: a run with "
+        line += f"`sequence.budgets: [{budget:g}]` selects for this budget"
+    return line if n_groups else f"{line}; {mean}"
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:

@@ -123,10 +123,6 @@ class SequenceProcedure(Procedure):
         """Return the runs of groups that a problem's candidates are in."""
         return problem.forward.shard.cut()
 
-    def search_all(self, problem: SequenceProblem, **where: Any) -> dict[str, SequencePath]:
-        """Return the paths of all rules by name."""
-        return {rule.name: self.search(problem, rule, **where) for rule in self.rules}
-
     def search(self, problem: SequenceProblem, rule: OrderRule, **where: Any) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 

@@ -57,38 +57,26 @@ def with_kind(
 ) -> tuple[Job, SequenceData]:
     """Return the job with a kind of models in place of ``auto``, and an order for trees.
 
-    Step ``kind``. A grid of `tune` that holds no criterion for a point gets the chosen one.
+    Step ``kind``.
     """
     if reference is None:
         return job, data
     data = replace(data, gains=reference.gains, fitted=reference.fitted)
     options = job.options
-    grid = {} if job.tune is None else job.tune.grid
-    criteria = grid.get("criterion", [options.criterion])
-    is_open = options.model == "auto" or (options.model == TREES and None in criteria)
+    tuned = () if job.tune is None else job.tune.grid
+    has_order = options.criterion is not None or "criterion" in tuned
+    is_open = options.model == "auto" or (options.model == TREES and not has_order)
     if not is_open or len(reference.folds) < 2:
         return job, data
     result = run.step("kind", lambda: Race(run, job, data, reference).result())
-    changes = dict(result["options"])
+    changes = result["options"]
     rivals = [on_grid(np.array(losses)) for losses in result["rivals"]]
     data = replace(data, rivals=rivals, gains=result["gains"])
-    if "criterion" in grid and changes.get("criterion"):
-        job = with_criterion(job, changes["criterion"])
-        changes = {"model": TREES}
     job = with_options(job, **changes)
     if "expand" not in changes:
         return job, data
     plan = with_knots(data, data.form.expand.splines)
     return job, read_splines(run, replace(data, plan=plan))
-
-
-def with_criterion(job: Job, chosen: str) -> Job:
-    """Return a job whose grid has the chosen criterion where it had none."""
-    assert job.tune is not None
-    grid: dict[str, Any] = dict(job.tune.grid)
-    criteria = dict.fromkeys(criterion or chosen for criterion in grid["criterion"])
-    grid["criterion"] = list(criteria)
-    return replace(job, tune=job.tune.model_copy(update={"grid": grid}))
 
 
 @dataclass(frozen=True, eq=False)

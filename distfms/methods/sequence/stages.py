@@ -14,7 +14,7 @@ from distfms.methods.frame.row_predictor import decided, shares_of
 from distfms.methods.sequence.evaluate import ERROR, kept_prefixes
 from distfms.methods.sequence.judged import PrefixScores
 from distfms.methods.sequence.learners import Learner, Models
-from distfms.methods.sequence.problem import Path, PrefixModels
+from distfms.methods.sequence.problem import PrefixModels
 from distfms.methods.sequence.stopping import (
     Claim,
     StagedRows,
@@ -60,19 +60,6 @@ def staged(
     return StagedRows(states, losses, right, weight, np.full(rows.n_rows, part), label)
 
 
-def paths_without(learner: Learner, models: Models) -> dict[int, Path]:
-    """Return the paths of the chosen rule without each fold."""
-    paths = {fold: path for (fold, rule), path in models.of_folds.items() if rule == 0}
-    if paths:
-        return paths
-    # Where statistics tell all, these are kept nowhere.
-    procedure = learner.procedure
-    for fold in learner.folds():
-        problem = procedure.problem_on(fold)
-        paths[fold.number] = procedure.search(problem, procedure.rules[0])
-    return paths
-
-
 def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Find where rows of the chosen sequence should stop, within a step.
 
@@ -87,9 +74,10 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     spent = path.curve_cost[stages]
     prefix = max(longest_affordable(spent, metrics["stop"]["spent"]) - 1, 0)
     models_of = dict[int, PrefixModels]()
-    for fold, path_without in paths_without(learner, models).items():
-        prefixes = [path_without.affordable(cost) for cost in spent]
-        models_of[fold] = path_without.models_at(prefixes)
+    for (fold, rule), path_without in models.of_folds.items():
+        if rule == 0:
+            prefixes = [path_without.affordable(cost) for cost in spent]
+            models_of[fold] = path_without.models_at(prefixes)
     models_of[HELD_OUT] = path.models_at(stages)
     sample = learner.data.sample
     outcome = learner.data.outcome

@@ -10,7 +10,7 @@ import numpy as np
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import count, interval, measure_title, number, percent
 from distfms.report.headline import sentence
-from distfms.report.page import Figure, PageSection, Table, Text
+from distfms.report.page import Figure, PageSection, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.stats.base import student_t
 
@@ -131,13 +131,6 @@ def stopping_section(run: FinishedRun) -> PageSection:
                 bar_chart(bars, title="Where rows stop", xlabel="share of rows"),
                 "Share of the rows that stop after each group by the default policy.",
             ),
-            Table(
-                [_row(policy, measure) for policy in policies],
-                "Policies by price: how much a unit of cost must lower the loss. Without a price, "
-                "all rows stop at one prefix. `--mean-budget` selects the last policy whose mean "
-                "cost it covers. Bold: the default.",
-                emphasis=[i for i, p in enumerate(policies) if p["mean_cost"] == rows["mean_cost"]],
-            ),
         ],
     )
 
@@ -153,17 +146,3 @@ def _line(
     high = (y + errors * width).tolist()
     marks = [] if ring is None else [(ring["mean_cost"], ring[measure])]
     return Line(name, x, y.tolist(), low, high, bold=ring is not None, marks=marks)
-
-
-def _row(policy: Mapping[str, Any], measure: str) -> dict[str, Any]:
-    validation = policy["validation"]
-    test = policy.get("test", {})
-    title = measure_title(measure, True)
-    return {
-        "Price": policy["price"],
-        "Mean cost": validation["mean_cost"],
-        title: validation[measure],
-        "Accuracy": validation.get("accuracy"),
-        "Mean cost, held out": test.get("mean_cost"),
-        f"{title}, held out": test.get(measure),
-    }
