@@ -6,7 +6,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from typing import Any
 
@@ -207,7 +207,7 @@ class AnytimePredictor:
         names = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
         stopping = names.pop("stopping")
         if stopping is not None:
-            names["stopping"] = stopping.to_dict()
+            names["stopping"] = asdict(stopping)
         return names | {"models": self.models.kind}
 
     @classmethod

@@ -24,7 +24,6 @@ from distfms.methods.sequence.stopping_figures import stopping_section
 from distfms.report.formatting import as_number, number
 from distfms.report.metrics import ROWS, Curve, class_section, curves_of, measure_tables, more
 from distfms.report.page import Block, Figure, PageSection, Table, Text
-from distfms.report.plots import Line
 from distfms.solve.costs import longest_affordable
 
 SUBTITLE = "Feature-group sequencing"
@@ -118,12 +117,6 @@ def _chosen_figure(run: FinishedRun, curve: Curve, measure: str, oracle: Curve |
     if not all_fitted(run):
         caption += " Lines join the prefixes that models were fitted to."
     is_share = measure == share_name(run)
-    if is_share and (budgets := run.metrics.get("budgets")):
-        best = [explained(run, entry["model"])[0] for entry in budgets]
-        x = [entry["budget"] for entry in budgets]
-        lines.append(
-            Line(f"best for its budget, {explained(run, 0)[1]}", x, best, style=3, step=True)
-        )
     if is_share and oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         lines.append(oracle.line("train", measure, title, style=6, dashed=True))

@@ -78,7 +78,13 @@ def sequence(run: Run, job: Job) -> Finished:
     job, data = with_kind(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
     learner = learner_of(run, job, data)
-    orders = run.step("select", lambda: find_orders(learner))
+
+    def orders_found() -> dict[str, Any]:
+        paths = learner.search()
+        run.count(n_candidates=paths[learner.rules.chosen.name].n_candidates)
+        return paths
+
+    orders = run.step("select", orders_found)
     outline = next(iter(orders.values())).outline
     models = learner.models(orders)
     evaluated = run.step("evaluate", lambda: evaluate(learner, models, reference))
@@ -108,13 +114,6 @@ def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, A
     once = [name for name in ("model", "ridge") if getattr(spec, name) == "auto"]
     options, tuning = choose_options(run, job, points, once=once)
     return replace(job, options=options), tuning
-
-
-def find_orders(learner: Learner) -> dict[str, Any]:
-    """Return the paths of all rules by name, the chosen one first."""
-    paths = learner.search()
-    learner.run.count(n_candidates=paths[learner.rules.chosen.name].n_candidates)
-    return paths
 
 
 # --- evaluation -----------------------------------------------------------------------------------

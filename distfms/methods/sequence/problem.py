@@ -153,7 +153,7 @@ class SequenceProblem(SequenceOutline):
 def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProblem:
     """Standardise co-moments of training rows, D features and then P targets, into a problem.
 
-    `posed` is what `outline_from_columns` takes by name. Missing values count as the mean of their
+    `posed` is what `outline_from_comoments` takes. Missing values count as the mean of their
     column; what leaves nothing to select is a DataError.
     """
     outline = outline_from_comoments(statistics, **posed)
@@ -167,22 +167,8 @@ def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProbl
     return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
 
-def outline_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceOutline:
-    """Find the outline of the problem of co-moments; see `problem_from_comoments`."""
-    if not statistics.weight > 0:
-        raise DataError("There are no training rows to select on.")
-    return outline_from_columns(
-        np.asarray(statistics.mean, dtype=np.float64),
-        np.diagonal(statistics.comoment) / statistics.weight,
-        statistics.constant_columns(),
-        **posed,
-    )
-
-
-def outline_from_columns(
-    mean: np.ndarray,
-    variance: np.ndarray,
-    constant: np.ndarray,
+def outline_from_comoments(
+    statistics: CoMoments,
     *,
     feature_names: Sequence[str],
     target_names: Sequence[str],
@@ -191,10 +177,15 @@ def outline_from_columns(
     ridge: float = 0.0,
     least_scale: np.ndarray | None = None,
 ) -> SequenceOutline:
-    """Find the outline of a problem from what is known of single columns.
+    """Find the outline of the problem of co-moments; see `problem_from_comoments`.
 
-    One that deviates by less than its `least_scale` (D,) counts as constant.
+    A column that deviates by less than its `least_scale` (D,) counts as constant.
     """
+    if not statistics.weight > 0:
+        raise DataError("There are no training rows to select on.")
+    mean = np.asarray(statistics.mean, dtype=np.float64)
+    variance = np.diagonal(statistics.comoment) / statistics.weight
+    constant = statistics.constant_columns()
     n = len(feature_names)
     require_varying_targets(constant[n:], target_names)
     scale = np.sqrt(np.clip(variance, 0.0, None))

@@ -143,7 +143,7 @@ class Race:
             return trees, None, None
         linear = None
         if self.data.ridges is not None:
-            linear = self.data.ridges.all_columns
+            linear = np.array(self.data.ridges.all_columns)
         else:
             ridge = self.data.procedure(self.job.options).ridge
             answers, losses = losses_of_all_columns(self.run, self.job, self.data, [ridge])
@@ -155,10 +155,9 @@ class Race:
         spline_data = self.spline_data()
         spline_ridges = None
         if spline_data is not None:
-            ridges = ridges_of_all_columns(self.run, self.job, spline_data)
-            if ridges is not None:
-                spline_ridges = ridges[0]
-                losses_of_kinds[SPLINES] = spline_ridges.all_columns
+            spline_ridges = ridges_of_all_columns(self.run, self.job, spline_data)
+            if spline_ridges is not None:
+                losses_of_kinds[SPLINES] = np.array(spline_ridges.all_columns)
         return {**losses_of_kinds, **trees}, spline_data, spline_ridges
 
     def spline_data(self) -> SequenceData | None:
@@ -194,7 +193,7 @@ class Race:
         job = with_options(self.job, model="linear")
         ridge = data.procedure(job.options).ridge if ridges is None else ridges.ridge
         if job.options.family == "gaussian":
-            alone = Ridges(ridge, np.empty(0), tuple(self.reference.weights), {})
+            alone = Ridges(ridge, (), self.reference.weights.tolist(), [{"ridge": ridge}])
             compared = along_order(self.run, job, data, alone)
             return compared.candidates[ridge]
         learner = learner_of(self.run, job, on_sample(data))

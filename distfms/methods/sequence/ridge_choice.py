@@ -26,54 +26,31 @@ from distfms.stats.base import over_folds
 
 @dataclass(frozen=True, eq=False)
 class Ridges:
-    """What folds say of ridges.
+    """What folds say of ridges; the content of ``ridge.json``.
 
     Attributes
     ----------
     ridge : float
         The best.
-    all_columns : numpy.ndarray of shape (n_folds,)
-        Losses of models of all columns at the best ridge of these.
-    weights : tuple of float
+    all_columns : sequence of float
+        Losses of models of all columns at the best ridge of these, by fold.
+    weights : sequence of float
         Of the folds.
-    candidates : mapping of float to Candidate
-        Losses along the order of groups, by ridge; empty where only all columns were compared.
+    tried : sequence of mapping
+        For each ``ridge`` the mean ``loss`` of models of all columns; where they were compared
+        along the order of groups, losses ``on_grid`` of no group and at each budget, by fold.
     """
 
     ridge: float
-    all_columns: np.ndarray
-    weights: tuple[float, ...]
-    candidates: Mapping[float, Candidate]
+    all_columns: Sequence[float] = ()
+    weights: Sequence[float] = ()
+    tried: Sequence[Mapping[str, Any]] = ()
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Ridges:
-        """Inverse of `to_dict`."""
-        candidates = {}
-        for entry in content["tried"]:
-            if "on_grid" in entry:
-                losses = np.array(entry["on_grid"], dtype=float)
-                candidates[entry["ridge"]] = on_grid(losses)
-        all_columns = np.array(content["all_columns"], dtype=float)
-        return cls(content["ridge"], all_columns, tuple(content["weights"]), candidates)
-
-    def to_dict(self, tried: Sequence[float], means: np.ndarray) -> dict[str, Any]:
-        """Return the content of ``ridge.json``.
-
-        With the mean ``loss`` of models of all columns, and losses ``on_grid`` of no group and at
-        each budget, by fold.
-        """
-        entries = []
-        for ridge, mean in zip(tried, means.tolist(), strict=True):
-            entry: dict[str, Any] = {"ridge": ridge, "loss": mean}
-            if ridge in self.candidates:
-                entry["on_grid"] = self.candidates[ridge].losses.tolist()
-            entries.append(entry)
-        return {
-            "ridge": self.ridge,
-            "all_columns": self.all_columns.tolist(),
-            "weights": list(self.weights),
-            "tried": entries,
-        }
+    @property
+    def candidates(self) -> dict[float, Candidate]:
+        """Losses along the order of groups, by ridge."""
+        on_grid_of = {e["ridge"]: np.array(e["on_grid"]) for e in self.tried if "on_grid" in e}
+        return {ridge: on_grid(losses) for ridge, losses in on_grid_of.items()}
 
     def others(self) -> list[Candidate]:
         """Return the candidates beside the best."""
@@ -107,14 +84,13 @@ def with_ridge(run: Run, job: Job, data: SequenceData) -> tuple[Job, SequenceDat
     is_gaussian = job.options.family == "gaussian"
     if not chooses_ridge(job) or (job.n_folds < 2 and not is_gaussian):
         return job, data
-    content = run.step("ridge", lambda: choose_ridge(run, job, data), "ridge.json")
-    job = with_options(job, ridge=content["ridge"])
-    if "weights" not in content:
-        return job, data
-    return job, replace(data, ridges=Ridges.from_dict(content))
+    content = run.step("ridge", lambda: vars(choose_ridge(run, job, data)), "ridge.json")
+    ridges = Ridges(**content)
+    job = with_options(job, ridge=ridges.ridge)
+    return job, replace(data, ridges=ridges) if ridges.weights else data
 
 
-def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
+def choose_ridge(run: Run, job: Job, data: SequenceData) -> Ridges:
     """Choose the ridge on folds, or without these by generalised cross-validation.
 
     Where that tells nothing it is the least.
@@ -126,17 +102,16 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
         by_ridge = ridge_without_folds(procedure, problem, train["moments"])
         ridge = min(by_ridge, key=by_ridge.__getitem__)
         run.note(f"Chosen by generalised cross-validation: ridge {ridge:g} (`sequence.ridge`).")
-        entries = [{"ridge": ridge, "loss": loss} for ridge, loss in by_ridge.items()]
-        return {"ridge": ridge, "tried": entries}
-    compared = ridges_of_all_columns(run, job, data)
-    if compared is None:
-        return {"ridge": RIDGES[-1], "tried": []}
-    ridges, tried, losses = compared
+        entries = [{"ridge": tried, "loss": loss} for tried, loss in by_ridge.items()]
+        return Ridges(ridge, tried=entries)
+    ridges = ridges_of_all_columns(run, job, data)
+    if ridges is None:
+        return Ridges(RIDGES[-1])
     if job.options.family == "gaussian" and job.options.model != TREES:
         ridges = along_order(run, job, data, ridges)
     if job.options.model == "linear":
         tell_ridge(run, ridges.ridge)
-    return ridges.to_dict(tried, over_folds(losses, ridges.weights).mean)
+    return ridges
 
 
 def tell_ridge(run: Run, ridge: float) -> None:
@@ -144,10 +119,8 @@ def tell_ridge(run: Run, ridge: float) -> None:
     run.note(f"Chosen by cross-validation: ridge {ridge:g} (`sequence.ridge`).")
 
 
-def ridges_of_all_columns(
-    run: Run, job: Job, data: SequenceData
-) -> tuple[Ridges, Sequence[float], np.ndarray] | None:
-    """Return the best ridge for all columns, those that were tried, and their losses by fold."""
+def ridges_of_all_columns(run: Run, job: Job, data: SequenceData) -> Ridges | None:
+    """Compare ridges for all columns; None where folds tell nothing."""
     tried: Sequence[float] = RIDGES if job.options.family == "gaussian" else FIRST_RIDGES
     answers, losses = losses_of_all_columns(run, job, data, tried)
     if len(answers.folds) < 2 or not np.isfinite(losses).all():
@@ -160,8 +133,10 @@ def ridges_of_all_columns(
         _, of_larger = losses_of_all_columns(run, job, data, tried[:1])
         losses = np.concatenate((of_larger, losses))
         number = best(losses, answers.weight)
-    ridges = Ridges(tried[number], losses[number], answers.weight, {})
-    return ridges, tried, losses
+    means = over_folds(losses, answers.weight).mean.tolist()
+    pairs = zip(tried, means, strict=True)
+    entries = [{"ridge": ridge, "loss": mean} for ridge, mean in pairs]
+    return Ridges(tried[number], losses[number].tolist(), answers.weight, entries)
 
 
 def losses_of_all_columns(
@@ -209,6 +184,10 @@ def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridge
     work = fold_work(job, RidgesAlongOrder(procedure), [item], [procedure])
     answers = evaluated(run, data, work)
     losses = answers.values(0, "losses")
-    candidates = {ridge: on_grid(losses[number]) for number, ridge in enumerate(tried)}
-    number = best_candidate(list(candidates.values()), ridges.weights)
-    return replace(ridges, ridge=tried[number], candidates=candidates)
+    number = best_candidate(list(map(on_grid, losses)), ridges.weights)
+    on_grid_of = dict(zip(tried, losses.tolist(), strict=True))
+    entries = []
+    for entry in ridges.tried:
+        losses_on_grid = on_grid_of.get(entry["ridge"])
+        entries.append({**entry, "on_grid": losses_on_grid} if losses_on_grid else entry)
+    return replace(ridges, ridge=tried[number], tried=entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
         "gain": number_or_none(claim.gain.mean),
         ERROR: number_or_none(claim.gain.standard_error),
     }
-    return {"metrics": entries, "rows": chosen, "stopping": stopping.to_dict()}
+    return {"metrics": entries, "rows": chosen, "stopping": asdict(stopping)}
 
 
 def entries_of(

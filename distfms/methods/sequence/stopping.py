@@ -11,7 +11,7 @@ first group, where nothing tells rows apart, it is one for all rows. See Trapezn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -256,19 +256,12 @@ class Stopping:
         bins = [np.searchsorted(edges, of_stage, "right") for edges, of_stage in stages]
         return np.array(bins, dtype=np.intp).reshape(len(self.edges), -1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Stopping:
-        """Inverse of `to_dict`."""
-        policies = (
-            Policy(**policy | {"goes": tuple(policy["goes"])}) for policy in content["policies"]
-        )
-        listed = {name: tuple(content[name]) for name in ("stages", "spent")}
-        edges = tuple(map(tuple, content["edges"]))
-        return cls(**listed, edges=edges, policies=tuple(policies), default=content["default"])
+        """Return it as JSON has it, of what `asdict` returns."""
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(cls).validate_python(content)
 
     def rule(
         self,
