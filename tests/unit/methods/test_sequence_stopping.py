@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_fresh_rows_confirm_the_claim(many):
     assert costs == sorted(costs)
     assert losses == sorted(losses, reverse=True)
     assert costs[0] == 0.0
-    assert Stopping.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert Stopping.from_dict(json.loads(json.dumps(asdict(found)))) == found
 
 
 @pytest.mark.slow
