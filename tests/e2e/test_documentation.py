@@ -17,7 +17,8 @@ from distfms.cli.start import topics
 from distfms.runs.job_spec import build_spec
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *topics().values()]
+JOBS = ROOT / "jobs" / "README.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", JOBS, *topics().values()]
 #: Pages that are read from top to bottom, and their most bytes.
 PAGES_OF_METHODS = sorted(
     str(page.relative_to(ROOT)) for page in ROOT.glob("distfms/methods/*/README.md")
@@ -121,6 +122,17 @@ def test_jobs_print_what_pages_say(page, distfms, monkeypatch, tmp_path):
     out = distfms("run", str(ROOT / job)).out.splitlines()
     for line in printed.splitlines():
         assert line in out or line.startswith(("$", "Report: ")), line
+
+
+@pytest.mark.slow
+def test_jobs_to_copy_print_what_their_page_says(distfms, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(ROOT / "jobs" / "made_data.py"), run_name="__main__")
+    pattern = r"```console\n[^\n]*distfms run (jobs/\S+)\n(.*?)```"
+    for job, printed in re.findall(pattern, JOBS.read_text("utf-8"), re.DOTALL):
+        out = distfms("run", str(ROOT / job)).out.splitlines()
+        for line in printed.splitlines():
+            assert line in out, out[-2:]
 
 
 def test_the_tutorial_runs(capsys, monkeypatch, tmp_path):
