@@ -138,7 +138,9 @@ def line_chart(
     parts += [_named_mark(frame, name, place) for name, place in marks.items()]
     for one_line in named:
         parts += one_line.names_of_points(frame)
-    return document(lines, title, xlabel, _LINE_CHART_HEIGHT, parts)
+    axes = {"xlabel": xlabel, "ylabel": ylabel, "marks": marks, "is_share": y_percent}
+    axes |= {"log_x": log_x, "y_limits": y_limits}
+    return document(lines, _LINE_CHART_HEIGHT, parts, title=title, **axes)
 
 
 def scatter_chart(
@@ -174,7 +176,7 @@ def scatter_chart(
     inside += _circles(frame, shown)
     parts = [*frame.draw(xlabel, ylabel), frame.clipped(inside)]
     parts += _names_beside(frame, shown, n_labels)
-    return document(points, title, xlabel, _SCATTER_CHART_HEIGHT, parts)
+    return document(points, _SCATTER_CHART_HEIGHT, parts, title=title)
 
 
 def bar_chart(
@@ -201,7 +203,8 @@ def bar_chart(
     for bar, value, text in zip(shown, values, labels, strict=True):
         parts += _bar(bar, value, text, scale, top)
         top += _BAR_HEIGHT
-    return document(shown, title, xlabel, bottom + 38.0, parts)
+    axes = {"xlabel": xlabel, "labels": labels}
+    return document(shown, bottom + 38.0, parts, title=title, **axes)
 
 
 def _name_of(bar: Bar) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
@@ -35,11 +35,10 @@ Pair = tuple[float, float]
 
 
 class Drawing(str):
-    """A chart as SVG, and the lines, points or bars that it was drawn from."""
+    """A chart as SVG, the lines, points or bars that it was drawn from, and what their axes say."""
 
     items: Sequence[Any]
-    title_of_chart: str
-    xlabel: str
+    axes: Mapping[str, Any]
 
 
 # --- elements -----------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ def circle(centre: Pair, radius: float) -> str:
 
 
 def document(
-    items: Sequence[Any], title: str, xlabel: str, height: float, parts: Iterable[str]
+    items: Sequence[Any], height: float, parts: Iterable[str], *, title: str, **axes: Any
 ) -> Drawing:
     """Return the whole SVG; its title is for those who cannot see it."""
     body = "\n".join(part for part in parts if part)
@@ -122,8 +121,7 @@ def document(
         f'stroke-linejoin: round">\n<title>{words(title)}</title>\n{body}\n</svg>'
     )
     drawing.items = items
-    drawing.title_of_chart = title
-    drawing.xlabel = xlabel
+    drawing.axes = axes
     return drawing
 
 

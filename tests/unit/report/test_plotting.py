@@ -35,14 +35,19 @@ def test_without_matplotlib_the_install_line_is_said(model, monkeypatch):
         model.plot()
 
 
+def test_a_report_without_figures_says_so():
+    with pytest.raises(SpecError, match="no lines or bars"):
+        plotting.draw_first([PageSection("", [])])
+
+
 def test_lines_and_bars(model):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     axes = model.plot()
-    assert axes.get_xlabel() == "cost spent"
-    assert axes.lines
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("cost spent", "explained variance")
+    assert {"a", "stop after 2 groups"} <= {text.get_text() for text in axes.texts}
+    assert axes.lines[0].get_drawstyle() == "steps-post"
     names = {"title": "t", "xlabel": "x"}
     chart = plots.bar_chart([plots.Bar("one", 1.0), plots.Bar("two", 2.0, "many")], **names)
     axes = plotting.draw_first([PageSection("", [Figure(chart, "")])])
-    assert len(axes.patches) == 2
-    assert axes.get_title() == "t"
+    assert [bar.get_width() for bar in axes.patches] == [1.0, 2.0]
