@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,8 +76,9 @@ class Look:
 
     `targets` are what may be predicted, the likeliest first, where it `is_guessed`; `long` are the
     roles of columns of judgments in long form, `labels` what may be their label, and `label_column`
-    the one column that says the same of all judgments of an object; `judged` are columns of
-    numbered judgments by attribute; `query` is what rows are ranked within.
+    the one column that says the same of all judgments of an object, `has_repeats` that raters judge
+    again; `judged` are columns of numbered judgments by attribute; `query` is what rows are ranked
+    within.
     """
 
     columns: dict[str, Column] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Look:
     long: dict[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     label_column: str | None = None
+    has_repeats: bool = False
     judged: dict[str, list[str]] = field(default_factory=dict)
     query: str | None = None
     n_looked_at: int = 0
@@ -141,7 +143,15 @@ def look_at(dataset: Dataset) -> Look:
         labels = tuple(map(str, table.column(long["attribute"]).unique().to_pylist()))
         constant = _constant_by_object(table, columns, long["object"])
         label = next(iter(constant), None)
-        return Look(columns, dataset.n_rows, long=long, labels=labels, label_column=label)
+        repeats = _has_repeats(table, long)
+        return Look(
+            columns,
+            dataset.n_rows,
+            long=long,
+            labels=labels,
+            label_column=label,
+            has_repeats=repeats,
+        )
     forms = (dataset.forms or Forms()).numbers
     for name, form in forms.items():
         if name in columns:
@@ -338,6 +348,15 @@ def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:
     if not are_repeated or "value" not in roles:
         return {}
     return {role: roles[role] for role in _ROLES if role in roles}
+
+
+def _has_repeats(table: pa.Table, roles: Mapping[str, str]) -> bool:
+    """Return whether a rater judges an attribute of an object again, as a sampled LLM does."""
+    if "worker" not in roles:
+        return False
+    cells = table.select([roles["object"], roles["attribute"], roles["worker"]])
+    n_cells = cells.group_by(cells.column_names).aggregate([]).num_rows
+    return n_cells < table.num_rows
 
 
 def _constant_by_object(table: pa.Table, columns: dict[str, Column], name: str) -> list[str]:

@@ -230,6 +230,8 @@ def _long_lines(look: Look) -> Iterator[str]:
     roles = {**look.long, "label": look.label}
     if look.label == look.label_column:
         roles["label_from"] = "column"
+    if look.has_repeats:
+        roles["duplicates"] = "keep"
     yield from ("  " + line for line in _entries(LongForm, roles))
 
 

@@ -143,7 +143,8 @@ def long_with_prices(rng):
     frame = long_ratings(rng)
     frame = frame[frame["question"] != "label"]
     prices = dict(zip(frame["item"].unique(), rng.normal(size=60), strict=True))
-    return frame.assign(price=frame["item"].map(prices))
+    # One judge is asked three times.
+    return frame.assign(price=frame["item"].map(prices), rater="model")
 
 
 def searches(rng):
@@ -192,6 +193,7 @@ def test_the_question_is_found(make, method, data, said, tmp_path, monkeypatch, 
     if make is long_with_prices:
         assert spec["data"]["long"]["label"] == "price"
         assert spec["data"]["long"]["label_from"] == "column"
+        assert spec["data"]["long"]["duplicates"] == "keep"
 
 
 def test_prices_are_written_and_wrong_names_refused(tmp_path, monkeypatch, distfms):

@@ -85,7 +85,7 @@ def converted(
         The name of the `label`, and counts: rows read (`n_rows`), and left out as their value is
         missing (`n_without_value`); objects written (`n_objects`), without a label
         (`n_unlabelled`), and of several files (`n_spread`); labels of objects that nobody judged
-        (`n_unjudged_labels`); second judgments of a worker (`n_duplicates`).
+        (`n_unjudged_labels`); second judgments of a worker, left out (`n_duplicates`).
 
     Raises
     ------
@@ -306,7 +306,6 @@ class _Rows:
         policy = self.form.duplicates
         if self.form.worker:
             ((n,),) = self.found(f"SELECT count(*) FROM ({_SECOND})")
-            self.counts["n_duplicates"] = n
             if n and policy == "error":
                 first = f"SELECT worker, attribute, object FROM ({_SECOND})"
                 ((worker, attribute, object_id),) = self.found(
@@ -314,9 +313,11 @@ class _Rows:
                 )
                 raise DataError(
                     f"rater {worker!r} judged attribute {attribute!r} of object {object_id!r} more "
-                    "than once: choose `duplicates: first` to keep the first, or `keep` for all."
+                    "than once: set `data.long.duplicates` to `first` to keep the first, or to "
+                    "`keep` for all."
                 )
             if n and policy == "first":
+                self.counts["n_duplicates"] = n
                 self.found(f"DELETE FROM judged WHERE place IN (SELECT place FROM ({_SECOND}))")
         self.found("CREATE TABLE left_out (place BIGINT)")
         if (most := self.form.max_judgments) is not None:
