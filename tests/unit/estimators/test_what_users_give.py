@@ -168,10 +168,14 @@ def test_sparse_rows_are_refused_with_what_to_do(model, kind):
         ([[0, 1], "c"], {"0": ("a", "b"), "1": ("c",)}),
         ((("a", "c"), ("b",)), {"0": ("a", "c"), "1": ("b",)}),
         ([0, 0, 1], {"0": ("a", "b"), "1": ("c",)}),
+        ([np.array(["a", "b"]), {"c"}], {"0": ("a", "b"), "1": ("c",)}),
+        ([pd.Index(["a", "b"]), ["c"]], {"0": ("a", "b"), "1": ("c",)}),
     ],
 )
-def test_groups_are_lists_of_columns_or_ids(groups, wanted):
-    assert sequencer(groups=groups).fit(X, Y).groups_ == wanted
+def test_groups_are_listings_of_columns_or_ids(groups, wanted):
+    model = sequencer(groups=groups, costs=2).fit(X, Y)
+    assert model.groups_ == wanted
+    assert set(model.costs_.values()) == {2.0}
 
 
 @pytest.mark.parametrize(
@@ -201,12 +205,6 @@ def test_one_class_is_refused_as_it_is_written(only):
             model.fit(X, [only] * N)
 
 
-def test_two_classes_in_a_column_are_told_once():
-    with pytest.warns(UserWarning, match="holds two values, False and True") as told:
-        sequencer().fit(pd.DataFrame(X).assign(z=Y > 0), "z")
-    assert len(told) == 1
-
-
 LEVELS = np.digitize(Y, np.quantile(Y, [0.3, 0.6]))
 
 
@@ -227,22 +225,6 @@ def test_grades_of_any_kind(target, order):
 def test_texts_without_an_order_are_no_grades():
     with pytest.raises(DataError, match="texts, whose order nothing tells: give numbers, or an"):
         LandmarkOrdinalRegressor().fit(X, np.array(["a", "b", "c"])[LEVELS])
-
-
-def test_lazy_frames_of_polars_go_everywhere():
-    rows = pl.from_pandas(pd.DataFrame(X, columns=list("abc")).assign(y=Y)).lazy()
-    model = sequencer().fit(rows, "y")
-    assert model.score(rows, "y") > 0.5
-    assert model.transform(rows).columns == model.transform(rows.collect()).columns
-    np.testing.assert_array_equal(model.predict(rows), model.predict(rows.collect()))
-
-
-@pytest.mark.parametrize("groups", [[np.array(["a", "b"]), ["c"]], [pd.Index(["a", "b"]), {"c"}]])
-def test_groups_are_any_listings(groups):
-    rows = pd.DataFrame(X, columns=list("abc"))
-    model = sequencer(groups=groups, costs=2).fit(rows, Y)
-    assert model.groups_ == {"0": ("a", "b"), "1": ("c",)}
-    assert set(model.costs_.values()) == {2.0}
 
 
 def test_one_row_as_a_series_is_refused():
