@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec, build_spec
 
 RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
@@ -24,6 +25,18 @@ def spec_of(content: dict[str, Any], changes: dict[str, Any]) -> JobSpec:
     for key, value in changes.items():
         content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     return build_spec(content)
+
+
+def run_on(rows: Any, output: Path, method: str, options: Any, data: Any, **changes: Any) -> Path:
+    """Run a job on a frame or on files with a target ``y``; return its folder."""
+    path = rows
+    if hasattr(rows, "to_parquet"):
+        output.mkdir(parents=True, exist_ok=True)
+        path = output / "rows.parquet"
+        rows.to_parquet(path)
+    content = {"name": "job", "method": method, method: options, "output": str(output)}
+    content["data"] = {"path": str(path), "target": "y", **data}
+    return run_job(spec_of({**content, "engine": {"workers": 1}}, changes)).folder
 
 
 def content(folder: Path, name: str) -> Any:

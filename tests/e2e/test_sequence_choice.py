@@ -9,21 +9,17 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.sequence import greedy
-from distfms.runs.driver import run_job
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 
 N_FOLDS = 5
 
 
 def run(frame, folder, **sequence):
-    frame.to_parquet(folder / "rows.parquet")
-    given = {"path": str(folder / "rows.parquet"), "target": "y", "id": "id", "folds": N_FOLDS}
-    spec = {"name": "choice", "method": "sequence", "data": given, "sequence": sequence}
-    return run_job(spec_of({**spec, "output": str(folder / "runs")}, {})).folder
+    return run_on(frame, folder, "sequence", sequence, {"id": "id", "folds": N_FOLDS})
 
 
-def linear_rows(n=400, d=12, seed=0):
-    rng = np.random.default_rng(seed)
+def linear_rows(n=400, d=12):
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d))
     frame = pd.DataFrame(X, columns=[f"c{j}" for j in range(d)])
     frame["y"] = X @ np.linspace(2.0, 0.1, d) + rng.normal(size=n)
@@ -62,8 +58,7 @@ def test_a_column_that_hardly_varies_without_a_fold_explodes_nowhere(tmp_path, m
     # Without fold 2 its deviation is a millionth of what it is with it.
     frame["rare"] = np.where(fold == 2, noise, 1e-6 * noise)
     for ridge in ("auto", 1e-5):
-        folder = tmp_path / str(ridge)
-        folder.mkdir()
-        metrics = content(run(frame, folder, model=model, ridge=ridge), "metrics.json")
+        folder = run(frame, tmp_path / str(ridge), model=model, ridge=ridge)
+        metrics = content(folder, "metrics.json")
         assert len(metrics["folds"]) == N_FOLDS
         assert min(own["explained_variance"] for own in metrics["folds"]) > 0.85

@@ -7,9 +7,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 
 N_ROWS = 240
 SMALL_TREES = {"num_iterations": 5, "min_data_in_leaf": 5}
@@ -52,24 +51,21 @@ def mean_loss(family, truth, predictions, weight):
 )
 def test_figures_are_those_of_the_predictions(family, model, tmp_path):
     frame = rows(1)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    given = {"path": str(tmp_path / "rows.parquet"), "target": family, "weight": "w"}
-    given |= {"features": ["a", "b", "c", "kind"], "folds": 3, "test": 0.25}
-    given["missing"] = "mean"
+    data = {"target": family, "weight": "w", "features": ["a", "b", "c", "kind"]}
+    data |= {"folds": 3, "test": 0.25, "missing": "mean"}
     section = {"family": family, "model": model, "ridge": 0.3, "baselines": []}
     section |= {"lightgbm": SMALL_TREES, "criterion": "fr"}
     if family == "gaussian":
         section["expand"] = {"splines": 2, "missing": True}
-    spec = {"name": "figures", "method": "sequence", "data": given, "sequence": section}
-    folder = run_job(spec_of(spec | {"output": str(tmp_path / "runs")}, {})).folder
-    metrics = content(folder, "metrics.json")
+    folder = run_on(frame, tmp_path, "sequence", section, data)
+    metrics, path = content(folder, "metrics.json"), str(tmp_path / "rows.parquet")
     share = "explained_variance" if family == "gaussian" else "explained_deviance"
     points = metrics["curves"][0]["points"]
     assert points[-1]["train"][share] == metrics["train"][share]
     losses = {"train": [], "test": []}
     for point in points:
         out = tmp_path / f"{len(losses['train'])}.parquet"
-        predict_file(folder, given["path"], out, budget=point["budget"], with_folds=True)
+        predict_file(folder, path, out, budget=point["budget"], with_folds=True)
         predictions = pq.read_table(out).to_pandas()
         is_test = predictions["held_out"].to_numpy()
         for name, chosen in (("train", ~is_test), ("test", is_test)):

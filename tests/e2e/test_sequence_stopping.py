@@ -13,10 +13,9 @@ from sklearn.metrics import log_loss
 
 import distfms
 from distfms.errors import SpecError
-from distfms.runs.driver import run_job
 from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 from tests.unit.report.checks import plain
 
 COSTS = {"a": 1.0, "b": 2.0, "c": 10.0, "d": 3.0}
@@ -33,23 +32,20 @@ def rows(n, seed):
     return pa.table({**columns, "d": rng.normal(size=n), "y": y})
 
 
-def job(folder, name, make=rows, n=2500, engine=None, **sequence):
+def job(folder, **sequence):
     (data := folder / "data").mkdir(exist_ok=True, parents=True)
     if not list(data.iterdir()):
         for part in range(2):
-            pq.write_table(make(n, part + 1), data / f"{part}.parquet")
-    own = {"family": "logistic", "costs": COSTS, "ridge": 1e-3, "baselines": [], **sequence}
-    given = {"path": str(data), "target": "y", "id": "id", "folds": 4, "test": 0.2}
-    spec = {"name": "stop", "method": "sequence", "data": given, "sequence": own}
-    spec |= {"engine": engine or {"workers": 1}, "output": str(folder)}
-    return run_job(spec_of(spec, {}), out=folder / name).folder
+            pq.write_table(rows(2500, part + 1), data / f"{part}.parquet")
+    options = {"family": "logistic", "costs": COSTS, "ridge": 1e-3, "baselines": [], **sequence}
+    return run_on(data, folder, "sequence", options, {"id": "id", "folds": 4, "test": 0.2})
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stopping")
     pq.write_table(rows(6000, 9), folder / "new.parquet")
-    return job(folder, "run"), folder / "new.parquet"
+    return job(folder), folder / "new.parquet"
 
 
 def predicted(run, data, out, **how):
@@ -139,7 +135,7 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
 def test_wrong_classes_have_costs_and_trees_may_stop(finished, tmp_path):
     _, data = finished
     options = {"model": "lightgbm", "lightgbm": {"num_iterations": 20}}
-    run = job(tmp_path, "run", threshold={"cost": [1, 5]}, **options)
+    run = job(tmp_path, threshold={"cost": [1, 5]}, **options)
     metrics, model = content(run, "metrics.json"), content(run, "model.json")
     own = metrics["stop"]["rows"]
     assert own["measure"] == "error_cost"
@@ -176,7 +172,7 @@ def test_only_good_news_of_rows_is_in_the_headline(finished, changes, is_news):
 
 
 def test_models_that_do_not_know_say_so(tmp_path):
-    run = job(tmp_path, "run", family="gaussian")
+    run = job(tmp_path, family="gaussian")
     assert "stopping" not in content(run, "model.json")
     assert "rows" not in content(run, "metrics.json")["stop"]
     with pytest.raises(SpecError, match="where single rows should stop"):

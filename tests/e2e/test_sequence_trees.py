@@ -11,9 +11,8 @@ from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.methods.sequence.trees import inputs_of
-from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 
 OWN = {"num_iterations": 15, "min_data_in_leaf": 5}
 CLASSES = ["high", "low", "mid"]
@@ -39,14 +38,12 @@ def rows(tmp_path_factory):
 TARGETS = {"gaussian": "y", "logistic": "flag", "softmax": "kind"}
 
 
-def run(rows, output, family="gaussian", sequence=(), **changes):
+def run(rows, output, family="gaussian", sequence=(), **roles):
     folder, _ = rows
-    data = {"path": str(folder), "target": TARGETS[family], "id": "id", "missing": "mean"}
-    data |= {"exclude": [name for name in ("y", "kind", "flag") if name != TARGETS[family]]}
-    own = {"family": family, "model": "lightgbm", "lightgbm": OWN, "ridge": 1e-3}
-    job = {"name": "trees", "method": "sequence", "data": {**data, "folds": 2, "test": 0.25}}
-    job |= {"sequence": {**own, **dict(sequence)}, "engine": {"workers": 1}, "output": str(output)}
-    return run_job(spec_of(job, changes), out=output / "run").folder
+    data = {"target": TARGETS[family], "id": "id", "missing": "mean", "folds": 2, "test": 0.25}
+    data["exclude"] = [name for name in ("y", "kind", "flag") if name != TARGETS[family]]
+    options = {"family": family, "model": "lightgbm", "lightgbm": OWN, "ridge": 1e-3}
+    return run_on(folder, output, "sequence", options | dict(sequence), data | roles)
 
 
 @pytest.mark.parametrize(
@@ -119,4 +116,4 @@ def test_what_lightgbm_cannot_do_is_said(rows, tmp_path):
     with pytest.raises(SpecError, match="`num_threads`, which the job decides"):
         run(rows, tmp_path, sequence={"lightgbm": {"num_threads": 4}})
     with pytest.raises(SpecError, match=r"names 2"):
-        run(rows, tmp_path, data={"target": ["y", "flag"], "exclude": ["kind"]})
+        run(rows, tmp_path, target=["y", "flag"], exclude=["kind"])

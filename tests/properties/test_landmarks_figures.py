@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 from tests.reference.landmarks import mean_ndcg
 
 N = 160
@@ -60,16 +59,14 @@ def test_figures_are_those_of_predictions(tmp_path, task, weighted):
     if task == "ranking" and weighted:
         pytest.skip("the mean NDCG is over queries")
     frame = rows(task, weighted)
-    path, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
-    frame.to_parquet(path)
-    data = {"path": str(path), "target": "y", "folds": 3, "test": 0.3}
+    out = tmp_path / "out.parquet"
+    data = {"folds": 3, "test": 0.3}
     data |= {"query": "q"} if task == "ranking" else {"id": "id"}
     data |= {"weight": "w"} if weighted else {}
     section = {"task": "classification" if task == "two" else task, "baselines": []}
     section |= {"keep": 6} if task == "sparse" else {"landmarks": 12}
-    job = {"name": "j", "method": "landmarks", "data": data, "landmarks": section}
-    folder = run_job(spec_of({**job, "output": str(tmp_path / "runs")}, {})).folder
-    predict_file(folder, str(path), out, with_folds=True)
+    folder = run_on(frame, tmp_path, "landmarks", section, data)
+    predict_file(folder, str(tmp_path / "rows.parquet"), out, with_folds=True)
     found = pd.read_parquet(out)
     found = found.assign(y=frame["y"], q=frame.get("q"))
     metrics = content(folder, "metrics.json")

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms.runs.driver import run_job
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 
 N = 36
 
@@ -41,14 +40,10 @@ def test_weight_two_is_the_row_twice_and_a_constant_weight_is_none(tmp_path, met
     options = {"multiselect": {"budget": 8}, "sequence": {"baselines": [], "model": "linear"}}
     answers = {}
     for name, frame in tables.items():
-        place = tmp_path / name
-        place.mkdir()
-        frame.to_parquet(place / "rows.parquet")
-        data = {"path": str(place), "target": "y", "id": "id", "folds": folds}
+        data = {"id": "id", "folds": folds}
         if "w" in frame:
             data["weight"] = "w"
-        job = {"name": "job", "method": method, "data": data, method: options[method]}
-        folder = run_job(spec_of({**job, "output": str(place / "runs")}, {})).folder
+        folder = run_on(frame, tmp_path / name, method, options[method], data)
         selection = content(folder, "selection.json")
         with np.load(folder / "weights.npz") as arrays:
             weights = arrays["weights" if method == "multiselect" else "coefficients"]

@@ -403,12 +403,12 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 CHECKED = {
     "sequence": distfms.GroupSequencer(folds=0),
     "classes": distfms.GroupSequenceClassifier(ridge=1e-2, folds=0),
+}
+SLOWLY = {
     # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly.
     # Whether judgments are clipped depends on how many far ones there are, whatever their weight.
     "multiselect": distfms.FeatureMultiSelector(5, internal_variance=0.0, robust=False, folds=0),
     "lasso": distfms.AttributeEfficientLasso(2, folds=0),
-}
-SLOWLY = {
     "landmarks": distfms.LandmarkRegressor(folds=0),
     "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3, folds=0),
     "ridge": distfms.AttributeEfficientRidge(2),
