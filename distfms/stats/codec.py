@@ -9,10 +9,10 @@ another package), and made of its fields.
 
 from __future__ import annotations
 
+import io
 import json
-import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -23,8 +23,6 @@ import numpy as np
 #: Begins every value; its number rises with the form.
 MAGIC = b"distfms-value-1\n"
 _ALIGNED = 64
-#: Bytes of an array that is copied in less time than it is wrapped.
-_SMALL = 2**14
 _TO_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -50,22 +48,16 @@ def chunks(value: Any) -> Iterator[bytes | memoryview]:
     described = [[array.dtype.str, array.shape] for array in arrays]
     head = _TO_JSON([tree, described]).encode()
     n_bytes = len(head).to_bytes(8, "little")
-    yield _padded(MAGIC + n_bytes + head)
+    start = MAGIC + n_bytes + head
+    yield start + bytes(_padding(len(start)))
     for array in arrays:
-        if array.nbytes < _SMALL:
-            yield _padded(array.tobytes())
-        else:
-            yield memoryview(_bytes_of(np.ascontiguousarray(array)))
-            yield bytes(_padding(array.nbytes))
+        yield memoryview(_bytes_of(np.ascontiguousarray(array)))
+        yield bytes(_padding(array.nbytes))
 
 
 def _padding(n_bytes: int) -> int:
     """Return how many bytes fill up to a multiple of _ALIGNED."""
     return -n_bytes % _ALIGNED
-
-
-def _padded(content: bytes) -> bytes:
-    return content + bytes(_padding(len(content)))
 
 
 def _bytes_of(array: np.ndarray) -> Any:
@@ -76,28 +68,36 @@ def _bytes_of(array: np.ndarray) -> Any:
 def decode(payload: bytes) -> Any:
     """Return the value; inverse of `encode`.
 
-    Its arrays share the memory of the payload and cannot be written.
-
     Raises
     ------
     CodecError
     """
-    reader = _Payload(payload)
-    return _read_value(reader.take, reader.array)
+    return load(io.BytesIO(payload))
 
 
 def load(stream: BinaryIO) -> Any:
-    """Read a value from a file; its arrays are read one by one, into memory of their own."""
+    """Read a value from a file; its arrays are read one by one."""
+    try:
+        if stream.read(len(MAGIC)) != MAGIC:
+            raise CodecError("it is not a value of this form")
+        n_bytes = int.from_bytes(stream.read(8), "little")
+        tree, described = json.loads(stream.read(n_bytes))
+        stream.read(_padding(len(MAGIC) + 8 + n_bytes))
+        arrays = [_read_array(stream, np.dtype(kind), shape) for kind, shape in described]
+        return _value_of(tree, arrays)
+    except CodecError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ImportError) as error:
+        raise CodecError(f"{type(error).__name__}: {error}") from error
 
-    def read_array(dtype: np.dtype[Any], shape: list[int]) -> np.ndarray:
-        array = np.empty(shape, dtype)
-        n_bytes = stream.readinto(_bytes_of(array))  # type: ignore[attr-defined]
-        if n_bytes != array.nbytes:
-            raise CodecError("it ends too early")
-        stream.read(_padding(n_bytes))
-        return array
 
-    return _read_value(stream.read, read_array)
+def _read_array(stream: BinaryIO, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray:
+    array = np.empty(shape, dtype)
+    n_bytes = stream.readinto(_bytes_of(array))  # type: ignore[attr-defined]
+    if n_bytes != array.nbytes:
+        raise CodecError("it ends too early")
+    stream.read(_padding(n_bytes))
+    return array
 
 
 def settled(value: Any) -> Any:
@@ -185,40 +185,3 @@ def _class_named(name: str) -> Any:
     if not (isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, tuple))):
         raise CodecError(f"{name} is no record")
     return kind
-
-
-def _read_value(
-    take: Callable[[int], bytes], read_array: Callable[[np.dtype[Any], list[int]], np.ndarray]
-) -> Any:
-    try:
-        if take(len(MAGIC)) != MAGIC:
-            raise CodecError("it is not a value of this form")
-        n_bytes = int.from_bytes(take(8), "little")
-        tree, described = json.loads(take(n_bytes))
-        take(_padding(len(MAGIC) + 8 + n_bytes))
-        arrays = [read_array(np.dtype(kind), shape) for kind, shape in described]
-        return _value_of(tree, arrays)
-    except CodecError:
-        raise
-    except (ValueError, TypeError, KeyError, LookupError, AttributeError, ImportError) as error:
-        raise CodecError(f"{type(error).__name__}: {error}") from error
-
-
-class _Payload:
-    """Bytes that are taken from the front."""
-
-    def __init__(self, payload: bytes) -> None:
-        self._payload = payload
-        self._start = 0
-
-    def take(self, n_bytes: int) -> bytes:
-        """Return the next bytes."""
-        self._start += n_bytes
-        return self._payload[self._start - n_bytes : self._start]
-
-    def array(self, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray:
-        """Return the next array."""
-        count = math.prod(shape)
-        array = np.frombuffer(self._payload, dtype, count, self._start)
-        self._start += array.nbytes + _padding(array.nbytes)
-        return array.reshape(shape)
