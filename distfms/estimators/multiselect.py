@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.rows.judgments import Raters, detect_layout, read_judgments
+from distfms.data.rows.judgments import detect_layout, read_judgments
 from distfms.data.rows.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
@@ -170,15 +170,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         self._how = how_known(raters)
         self._apart = raters is not None and not isinstance(raters, str)
         beside = self._rater_columns(X, raters)
-        try:
-            return self._fit(X, y, roles={"weight": sample_weight, "id": groups}, beside=beside)
-        except DataError as error:
-            if kind_of(X) != "dask-frame" or "holds" not in str(error):
-                raise
-            raise DataError(
-                f"{error} (Dask turns lists into text unless a frame is made with its option "
-                "dataframe.convert-string off.)"
-            ) from error
+        return self._fit(X, y, roles={"weight": sample_weight, "id": groups}, beside=beside)
 
     def _options(
         self, names: Sequence[str], opened: Given, target: Sequence[str]
@@ -463,10 +455,7 @@ def how_known(raters: Any) -> str:
     """Return how it is known who judged: text as options have it, ids as columns."""
     if raters is not None and not isinstance(raters, str):
         return "columns"
-    source = raters or "auto"
-    if source not in get_args(Raters):
-        raise SpecError(f"raters is {source!r}; choose from {', '.join(get_args(Raters))}, or ids.")
-    return source
+    return raters or "auto"
 
 
 def _lists(rows: Sequence[Any]) -> pa.Array:

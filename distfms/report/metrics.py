@@ -202,14 +202,10 @@ def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> _Measures:
 
 
 def decided(metrics: Mapping[str, Any], choice: str, scored: str, noun: str = "row") -> Text:
-    """Say which rows decided a choice, and of which ones scores are: those held out, or `scored`.
-
-    Runs of earlier versions did not count them.
-    """
+    """Say which rows decided a choice, and of which ones scores are: held out, or `scored`."""
 
     def rows(which: str, part: str) -> str:
-        n = (metrics[part] or {}).get(f"n_{noun}s")
-        return f"the {which} {noun}s" if n is None else count(n, f"{which} {noun}")
+        return count(metrics[part][f"n_{noun}s"], f"{which} {noun}")
 
     text = f"{choice} from {rows('training', 'train')}"
     if metrics["folds"]:

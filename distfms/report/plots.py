@@ -38,6 +38,8 @@ from distfms.report.svg import (
 #: What is projected.
 _DOTS = DASHES[2]
 _FAINT = "#9aa2ad"
+#: Points of a line that show their values when they are pointed at.
+_TIPS_A_LINE = 40
 _BAR_HEIGHT = 19.0
 _LINE_CHART_HEIGHT = 340.0
 _SCATTER_CHART_HEIGHT = 380.0
@@ -279,6 +281,12 @@ class _Drawn:
         for x, y in self.line.marks:
             ring = circle(frame.at(x, y), 5.0)
             yield stroke(ring, colour, 2.0)
+        if not self.line.faint:
+            every = max(1, len(points) // _TIPS_A_LINE)
+            for x, y in zip(self.x[::every].tolist(), self.y[::every].tolist(), strict=True):
+                place = filled(circle(frame.at(x, y), 7.0), "transparent")
+                text = f"{self.line.name}: {number(y)} at {number(x)}"
+                yield f"<g>{place}<title>{words(text)}</title></g>"
 
     def _band(self, frame: Frame) -> str:
         has_band = np.isfinite(self.lower) & np.isfinite(self.upper)

@@ -269,16 +269,13 @@ def _drift(drift: Mapping[str, Any]) -> PageSection:
         if any(entry["shift"] is not None for entry in entries):
             for row, entry in zip(rows, entries, strict=True):
                 row[title] = _shift(entry)
-    subject = "the new partitions are"  # of a run by a distfms that pooled them
-    if "sets" in drift:
-        n_sets = count(len(drift["sets"]), "new file or day", "new files or days")
-        subject = f"{drift['name']} is (the furthest of {n_sets})"
+    n_sets = count(len(drift["sets"]), "new file or day", "new files or days")
     table = Table(
         rows,
-        f"How far {subject} from the data behind the current model, ± the "
-        f"{percent(drift['level'])} "
-        "interval of chance. Mean: in standard deviations. Spread, and disagreement of raters: "
-        "logarithm of the ratio of standard deviations. Correlation with the target: difference. "
+        f"How far {drift['name']} is (the furthest of {n_sets}) from the data behind the current "
+        f"model, ± the {percent(drift['level'])} interval of chance. Mean: in standard "
+        "deviations. Spread, and disagreement of raters: logarithm of the ratio of standard "
+        "deviations. Correlation with the target: difference. "
         f"The {count(len(rows), 'column')} of {integer(drift['n_columns'])} with the largest "
         "drift.",
     )

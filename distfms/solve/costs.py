@@ -8,7 +8,7 @@ Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear P
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -78,14 +78,6 @@ class GroupCosts:
         """Cost of some groups together."""
         is_paid = self._needs[list(chosen)].any(axis=0)
         return float(self.own[list(chosen)].sum() + self._shared_costs @ is_paid)
-
-    def paid(self, chosen: Sequence[int]) -> GroupCosts:
-        """Costs of all groups once some of them are computed: these are free then."""
-        unpaid_own = self.own.copy()
-        unpaid_own[list(chosen)] = 0.0
-        computed = set(chosen)
-        unpaid = tuple(item for item in self.shared if computed.isdisjoint(item.groups))
-        return replace(self, own=unpaid_own, shared=unpaid)
 
     def take(self, groups: Sequence[int]) -> GroupCosts:
         """Costs of some of the groups, renumbered; sets left without a group disappear."""

@@ -207,15 +207,7 @@ class CoMoments:
         return CoMoments(n_samples, weight, mean, start=self.start, **matrices)
 
     def scaled(self, factor: float) -> CoMoments:
-        """Multiply the weight of every row of data by `factor` > 0 (decay).
-
-        Raises
-        ------
-        ValueError
-            If `factor` is not positive and finite.
-        """
-        if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"weights can only be scaled by a positive number, not by {factor}")
+        """Multiply the weight of every row of data by `factor` > 0 (decay)."""
         arrays: dict[str, Any] = {}
         for name in _MATRICES:
             array = getattr(self, name)

@@ -24,7 +24,7 @@ from distfms.stats.raters import RaterStatistics
 _SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
 _COUNTS = ("n_judgments", "n_judged", "n_repeated")
 #: All of its fields that have a number for each attribute, in order.
-_WITHIN = (*_SUMS, *_COUNTS, "max_judgments")
+_WITHIN = (*_SUMS, *_COUNTS)
 
 #: Fields of `JudgmentEstimates` that have a number for each attribute.
 _BY_ATTRIBUTE = (
@@ -120,8 +120,6 @@ class JudgmentStatistics:
         Σ w over objects with one judgment.
     n_judgments, n_judged, n_repeated : ndarray of shape (n,), int64
         Judgments; objects with any; objects with two or more.
-    max_judgments : ndarray of shape (n,), int64
-        Most judgments of one object.
     raters : RaterStatistics or None
         What raters tell; None where they are not known.
 
@@ -139,7 +137,6 @@ class JudgmentStatistics:
     n_judgments: np.ndarray
     n_judged: np.ndarray
     n_repeated: np.ndarray
-    max_judgments: np.ndarray
     raters: RaterStatistics | None = None
 
     @classmethod
@@ -147,7 +144,7 @@ class JudgmentStatistics:
         """Summary of no objects: the identity of `merge`, whether raters are known or not."""
         n = len(range(*(attributes or slice(None)).indices(n_attributes)))
         sums: Any = [np.zeros(n) for _ in _SUMS]
-        counts: Any = [np.zeros(n, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
+        counts: Any = [np.zeros(n, dtype=np.int64) for _ in _COUNTS]
         means = CoMoments.empty(n_attributes + 1, attributes)
         return cls(means, CoMoments.empty(1), *sums, *counts)
 
@@ -244,7 +241,6 @@ class JudgmentStatistics:
         return JudgmentStatistics(
             means=self.means.merge(later.means),
             label=self.label.merge(later.label),
-            max_judgments=np.maximum(self.max_judgments, later.max_judgments),
             raters=self.raters and later.raters and self.raters.merge(later.raters),
             **added,
         )
@@ -404,5 +400,4 @@ def _within_objects(
         int(counts.sum()),
         n_single + n_repeated,
         n_repeated,
-        int(counts.max(initial=0)),
     ]

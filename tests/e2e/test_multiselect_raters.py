@@ -141,7 +141,7 @@ def test_plan_names_raters_and_the_report_says_what_they_share(bought_from_the_s
     assert all(row["attribute"] == "kind" for row in asked_again)
     page = (folder / "report.html").read_text()
     assert "Who judges" in page
-    assert "claimed if raters were unknown" in page
+    assert "bought from the same raters" in page
 
 
 def test_check_says_whether_raters_are_known(bought_from_the_same, tmp_path):

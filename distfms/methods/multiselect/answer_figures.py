@@ -160,20 +160,24 @@ class TrustedLoss:
     @classmethod
     def of(cls, run: FinishedRun) -> TrustedLoss:
         """Return the most trusted loss: of held-out objects unless they are fewer than a fold's."""
-        train, test, folds = (run.metrics[key] for key in ("train", "test", "folds_of_choice"))
-        n_objects = train["n_objects"]
+        n_objects = run.metrics["train"]["n_objects"]
+        test = run.metrics["test"]
+        folds = run.metrics["folds_of_choice"]
         spread = SpreadOfFolds.of(folds)
-        if test is not None:
-            value = as_number(test["projected_loss"])
+        value = None if test is None else as_number(test["projected_loss"])
+        if value is not None:
             n_held_out = test["n_objects"]
-            least = 0 if spread is None else max(FEW_OBJECTS, n_objects / len(folds))
-            if value is not None and n_held_out >= least:
-                error = None if spread is None else spread.error_of(n_held_out / n_objects)
-                return cls(value, test["label_variance"], n_held_out, "test", error)
+            variance = test["label_variance"]
+            if spread is None:
+                return cls(value, variance, n_held_out, "test")
+            if n_held_out >= max(FEW_OBJECTS, n_objects / len(folds)):
+                error = spread.error_of(n_held_out / n_objects)
+                return cls(value, variance, n_held_out, "test", error)
         if spread is None:
             variance = run.selection["label_variance"]
             return cls(run.selection["projected_loss"], variance, n_objects)
-        return cls(spread.loss, spread.loss_of_mean, n_objects, "validation", spread.error_of(1.0))
+        error = spread.error_of(1.0)
+        return cls(spread.loss, spread.loss_of_mean, n_objects, "validation", error)
 
     @property
     def explained(self) -> float | None:
@@ -214,9 +218,9 @@ class SpreadOfFolds:
         judged = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
         if len(judged) < 2:
             return None
-        losses = np.array([fold["projected_loss"] for fold in judged])
-        of_mean = np.array([fold["loss_of_mean"] for fold in judged])
-        weights = np.array([fold["weight"] for fold in judged])
+        columns = ("projected_loss", "loss_of_mean", "weight")
+        table = [[fold[column] for column in columns] for fold in judged]
+        losses, of_mean, weights = np.array(table).T
         loss = float(over_folds(losses, weights).mean)
         loss_of_mean = float(over_folds(of_mean, weights).mean)
         # Of a ratio to first order: what a fold's loss is beyond its share of the mean label's.

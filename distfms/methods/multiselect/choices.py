@@ -216,7 +216,8 @@ def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: float
     penalised = covariance_of_averages(problem, repeats, support)
     smoother = inverse_of(penalised) @ moment
     freedom = 1.0 + float(np.trace(smoother))
-    weights = full_weights(problem, repeats)[support]
+    all_weights = full_weights(problem, repeats)
+    weights = all_weights[support]
     of_averages = float(weights @ moment @ weights)
     explained = 2.0 * float(weights @ problem.b[support])
     residual = problem.label_variance - explained + of_averages

@@ -17,10 +17,9 @@ from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.judge import squared_errors
 from distfms.methods.frame.moments import Solved, fold_entries
 from distfms.methods.multiselect.choices import losses_without_choice
-from distfms.methods.multiselect.judged import Whose
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, path_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.solve.buying import Problem, SelectionPath, full_objective, objective_of
+from distfms.solve.buying import BuyFrom, Problem, SelectionPath, full_objective, objective_of
 from distfms.stats.base import Folded, FoldMeans, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
@@ -186,10 +185,7 @@ class Evaluation:
         return float(squared_errors(averages, weights[np.newaxis], self.model.intercept)[0])
 
     def _raters(self, members: Members, loss: float) -> dict[str, Any]:
-        """Losses by whom the judgments are bought from, and what raters' judgments share.
-
-        ``loss_ignored`` is what would be claimed if nothing were known of raters.
-        """
+        """Losses by whom the judgments are bought from, and what raters' judgments share."""
         procedure = self.solved.procedure
         judgments = members["judgments"]
         entry: dict[str, Any] = {
@@ -197,12 +193,11 @@ class Evaluation:
             "buy_from": procedure.buy_from,
             "loss_independent": loss,
             "loss_same": None,
-            "loss_ignored": None,
             "noise_correlation": None,
         }
         if judgments.raters is None:
             return entry
-        for whose in get_args(Whose):
+        for whose in get_args(BuyFrom):
             losses = procedure.losses(self.solved.problem, self.model, members, whose)
             entry[f"loss_{whose}"] = float(losses[0])
         support = np.flatnonzero(self.model.repeats)

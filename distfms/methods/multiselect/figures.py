@@ -55,7 +55,6 @@ _SHOWN_TOGETHER = 20
 _BOUGHT_FROM = {
     "loss_independent": "bought from independent raters",
     "loss_same": "bought from the same raters",
-    "loss_ignored": "claimed if raters were unknown",
 }
 
 

@@ -266,7 +266,6 @@ def write_plan(run: Run, job: Job, repeats: np.ndarray) -> None:
         folder=place,
         id_type=id_type.value_type if pa.types.is_dictionary(id_type) else id_type,
         buy_from=form.buy_from,
-        ending="csv" if job.options.plan == "csv" else "parquet",
     )
     remove_tree(place)  # what an earlier attempt may have left
     totals = run.map(writer, train.partitions)

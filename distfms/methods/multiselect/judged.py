@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from distfms.methods.frame.judge import squared_errors_on_averages
 from distfms.methods.multiselect.model import LinearModel, PathModels
+from distfms.solve.buying import BuyFrom
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
-
-#: Whose judgments are averaged; ``ignored`` is what would be claimed if raters were not known.
-Whose = Literal["independent", "same", "ignored"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +55,7 @@ class Trained:
 
 
 def losses_on(
-    held_out: JudgmentStatistics, trained: Trained, models: LinearModel | PathModels, whose: Whose
+    held_out: JudgmentStatistics, trained: Trained, models: LinearModel | PathModels, whose: BuyFrom
 ) -> np.ndarray:
     """Return the unbiased losses of models on other objects, shape (n_models,).
 
@@ -69,15 +66,8 @@ def losses_on(
     is_used = (weights != 0).any(axis=0)
     judged = np.flatnonzero(is_used & (held_out.n_judged > 0))
     estimates = trained.take(judged).estimates(held_out.take(judged))
-    if whose == "ignored":
-        external = estimates.second_moment - np.diag(estimates.noise)
-        estimates = replace(estimates, external=external)
     losses = squared_errors_on_averages(
-        estimates,
-        weights[:, judged],
-        models.intercept,
-        repeats[:, judged],
-        "same" if whose == "same" else "independent",
+        estimates, weights[:, judged], models.intercept, repeats[:, judged], whose
     )
     is_blind = np.delete(weights != 0, judged, axis=1).any(axis=1)
     return np.where(is_blind, np.nan, losses)

@@ -82,8 +82,8 @@ class MultiselectOptions(Section):
     is an attribute of its own, with covariances from all pairs of judgments, as raters are
     exchangeable.
     """
-    plan: bool | Literal["csv"] = False
-    """Write the acquisition plan: the judgments each training object lacks, as Parquet or `csv`."""
+    plan: bool = False
+    """Write the acquisition plan, as Parquet: the judgments each training object lacks."""
 
     @field_validator("baselines", mode="before")
     @classmethod

@@ -21,9 +21,9 @@ from distfms.data.rows.judgments import (
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun
-from distfms.methods.multiselect.judged import Trained, Whose, losses_on
+from distfms.methods.multiselect.judged import Trained, losses_on
 from distfms.methods.multiselect.model import LinearModel, predict, projected_model
-from distfms.solve.buying import Problem, SelectionPath
+from distfms.solve.buying import BuyFrom, Problem, SelectionPath
 from distfms.stats.base import below
 from distfms.stats.judgments import JudgmentStatistics
 
@@ -101,7 +101,7 @@ def left_out(run: FinishedRun) -> tuple[str, ...]:
 
 
 def loss_on(
-    run: FinishedRun, held_out: JudgmentStatistics, known_variance: np.ndarray, whose: Whose
+    run: FinishedRun, held_out: JudgmentStatistics, known_variance: np.ndarray, whose: BuyFrom
 ) -> float:
     """Return the loss of a finished run's model on objects with judgments of its attributes."""
     model = trained_model(run)

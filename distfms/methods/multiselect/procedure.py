@@ -20,7 +20,7 @@ from distfms.methods.multiselect.baselines import (
     single_attribute,
     supports_of,
 )
-from distfms.methods.multiselect.judged import Trained, Whose, losses_on
+from distfms.methods.multiselect.judged import Trained, losses_on
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
 from distfms.solve.buying import BUDGET_TOLERANCE, BuyFrom, Problem, Psd, SelectionPath
 from distfms.solve.purchases import Algorithm, AttributeSlab, Criterion, select, slabs_of
@@ -280,7 +280,7 @@ class SelectionProcedure(Procedure):
         training: Training,
         models: LinearModel | PathModels,
         held_out: Members,
-        whose: Whose | None = None,
+        whose: BuyFrom | None = None,
     ) -> np.ndarray:
         """Return the unbiased losses of models on other objects, shape (n_models,)."""
         attributes = training.attributes
@@ -326,14 +326,17 @@ class SelectionProcedure(Procedure):
         lasso.
         """
         budgets = np.array(ends, dtype=float)
+        rule = self.rules[0]
         order = np.argsort(budgets)
         searches = [order]  # a path is followed from the smallest on
-        if self.rules[0].name == "lasso" or (self.costs != self.costs[0]).any():
+        costs_differ = bool((self.costs != self.costs[0]).any())
+        if costs_differ or rule.name == "lasso":
             searches = list(order[:, np.newaxis])
         losses = np.empty(budgets.size)
         for numbers in searches:
-            procedure = replace(self, budget=float(budgets[numbers[-1]]))
-            answer = procedure.evaluate(fold, self.rules[0], budgets[numbers])
+            ascending = budgets[numbers]
+            procedure = replace(self, budget=float(ascending[-1]))
+            answer = procedure.evaluate(fold, rule, ascending)
             losses[numbers] = answer["projected_loss"]
         return losses
 

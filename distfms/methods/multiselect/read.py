@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,6 @@ from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from distfms.stats.sample import RowSample
 from distfms.stats.signs import ColumnSigns
-
-if TYPE_CHECKING:
-    pass
-
-#: Folder in the run folder.
-PLAN = "plan"
 
 #: Judgments of each attribute.
 Repeats = tuple[int, ...]

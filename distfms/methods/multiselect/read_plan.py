@@ -17,7 +17,7 @@ from distfms.methods.multiselect.read import JudgmentSource
 from distfms.methods.multiselect.same_raters import assigned
 from distfms.solve.buying import BuyFrom
 from distfms.stats.raters import by_rater
-from distfms.store.places import Location, whole_file
+from distfms.store.places import Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,18 +130,19 @@ class WritePlan:
     folder: Location
     id_type: pa.DataType
     buy_from: BuyFrom = "independent"
-    ending: str = "parquet"
 
     def __call__(self, partition: Partition) -> tuple[int, float]:
         """Write ``part-NNNNN`` and return its totals."""
         import pyarrow as pa
-        import pyarrow.csv as csv
 
         batch = self.source.read(partition)
-        taught = np.arange(batch.part_slices[-1].start)
+        n_taught = batch.part_slices[-1].start
+        taught = np.arange(n_taught)
         if batch.weight is not None:
-            taught = taught[batch.weight[: taught.size] > 0]
-        objects = (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught]
+            has_weight = batch.weight[:n_taught] > 0
+            taught = taught[has_weight]
+        ids = batch.row_ids if batch.rows.id is None else batch.rows.id
+        objects = ids[taught]
         plan = plan_of(batch, taught, self.repeats, self.costs, objects, self.buy_from)
         columns = {name: as_arrow(values) for name, values in plan.items()}
         # By the type of the data, so that parts in which nothing is lacking fit the others.
@@ -151,10 +152,8 @@ class WritePlan:
         table = pa.table(columns)
         names = [object_column(self.source.roles.id), *table.column_names[1:]]
         table = table.rename_columns(names)
-        place = self.folder / f"part-{partition.index:05d}.{self.ending}"
-        if self.ending == "csv":
-            with whole_file(place) as temporary:
-                csv.write_csv(table, temporary)
-        else:
-            write_table(place, table)
-        return int(plan["more"].sum()), float(plan["cost"].sum())
+        place = self.folder / f"part-{partition.index:05d}.parquet"
+        write_table(place, table)
+        n_judgments = int(plan["more"].sum())
+        cost = float(plan["cost"].sum())
+        return n_judgments, cost

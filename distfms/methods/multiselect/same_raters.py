@@ -115,22 +115,25 @@ def assigned(
         The judgments that count, by rater in that order.
     """
     present = ~np.isnan(spread)
-    n_raters, _, n = present.shape
-    numbers = np.arange(n_raters)
+    n_raters = len(present)
+    numbers = np.arange(n_raters)[:, None]
     if buy_from == "same":
         n_judged = present.sum(axis=1)
         order = np.argsort(-n_judged, axis=0, kind="stable")
         ordered = np.take_along_axis(present, order[:, None], axis=0)
-        is_asked = numbers[:, None, None] < repeats[:, None]
+        is_asked = numbers[:, None] < repeats[:, None]
         return order, ordered & is_asked
     taken = np.zeros_like(present)
-    free = np.ones((n_raters, n), dtype=bool)
-    for a in np.argsort(-repeats, kind="stable").tolist():
-        is_able = present[:, a] & free
+    is_free = np.ones_like(present[:, 0])
+    most_first = np.argsort(-repeats, kind="stable")
+    for attribute in most_first.tolist():
+        is_able = present[:, attribute] & is_free
         n_able = np.cumsum(is_able, axis=0)
-        taken[:, a] = is_able & (n_able <= repeats[a])
-        free &= ~taken[:, a]
-    return np.broadcast_to(numbers[:, None], (n_raters, n)), taken
+        is_taken = is_able & (n_able <= repeats[attribute])
+        taken[:, attribute] = is_taken
+        is_free &= ~is_taken
+    order = np.broadcast_to(numbers, is_free.shape)
+    return order, taken
 
 
 def averages_of_raters(
@@ -138,15 +141,18 @@ def averages_of_raters(
 ) -> np.ndarray:
     """Average the judgments that the selection asks for, shape (d, n); NaN where some lack."""
     n = judgments[0].n_rows
+    n_wanted = repeats[:, None]
     averages = [np.empty((len(judgments), 0))]
     for start in range(0, n, _OBJECTS_AT_A_TIME):
         stop = min(start + _OBJECTS_AT_A_TIME, n)
         values = [attribute.rows(start, stop) for attribute in judgments]
         codes = [attribute.rows(start, stop) for attribute in raters]
         spread, _, _ = by_rater(values, codes)
-        order, taken = assigned(spread, repeats, buy_from)
+        order, is_taken = assigned(spread, repeats, buy_from)
         ordered = np.take_along_axis(spread, order[:, None], axis=0)
-        total = np.where(taken, ordered, 0.0).sum(axis=0)
-        is_complete = taken.sum(axis=0) == repeats[:, None]
-        averages.append(np.where(is_complete, total / repeats[:, None], np.nan))
+        taken = np.where(is_taken, ordered, 0.0)
+        total = taken.sum(axis=0)
+        n_taken = is_taken.sum(axis=0)
+        average = total / n_wanted
+        averages.append(np.where(n_taken == n_wanted, average, np.nan))
     return np.concatenate(averages, axis=1)

@@ -40,18 +40,20 @@ def read_in_slabs(run: Run, form: JudgmentForm) -> Slabs:
     """Read the statistics slab by slab; steps ``statistics 1 of n`` and so on."""
     assert form.slabs is not None
     slab_slices = [slice(*pair) for pair in pairwise(form.slabs.starts)]
+    names = [field.name for field in fields(JudgmentEstimates) if field.name not in _MATRICES]
 
     def reader(number: int, dataset: Dataset, held_out: bool) -> SummaryReader:
-        return slab_reader(form.source(dataset, held_out), slab_slices[number])
+        source = form.source(dataset, held_out)
+        return slab_reader(source, slab_slices[number])
 
     def arrays(number: int, statistics: Bundle) -> tuple[Arrays, Arrays]:
         attributes = slab_slices[number]
         variance = form.internal_variance[attributes]
         train = statistics["judgments"].train()
         estimates = train.estimates(variance, form.names[attributes])
-        numbers = [field.name for field in fields(estimates) if field.name not in _MATRICES]
-        columns = {name: np.asarray(getattr(estimates, name)) for name in numbers}
-        return {"external": estimates.external}, columns
+        columns = {name: np.asarray(getattr(estimates, name)) for name in names}
+        matrices = {"external": estimates.external}
+        return matrices, columns
 
     columns, places = read_slabs(run, form.slabs, reader, arrays)
     no_matrices = dict.fromkeys(_MATRICES, np.zeros((0, 0)))

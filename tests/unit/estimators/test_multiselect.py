@@ -188,7 +188,6 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("60 rows, y", chunked, y[1:]),
         ("3 chunks and y .* 2: chunk them", judged, dd.from_pandas(frame["y"], npartitions=2)),
         ("chunk Dask collections alike", judged, shifted),
-        ("convert-string", dd.from_pandas(frame, npartitions=2), "y"),
     ):
         refused(message, rows, label)
     refused("at least 0|negative", array, y, -np.ones(60))

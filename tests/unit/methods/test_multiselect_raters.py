@@ -137,7 +137,7 @@ def test_estimator_takes_raters_in_every_form() -> None:
         FeatureMultiSelector(6, buy_from="same").fit(judgments, label)
     with pytest.raises(DataError, match="raters has 299"):
         FeatureMultiSelector(6).fit(judgments, label, raters=ids[1:])
-    with pytest.raises(SpecError, match="raters is 'columns_'"):
+    with pytest.raises(SpecError, match="is 'columns_'"):
         FeatureMultiSelector(6).fit(judgments, label, raters="columns_")
 
 
