@@ -45,7 +45,7 @@ def test_lines_and_bars(model):
     matplotlib.use("Agg")
     axes = model.plot()
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("cost spent", "explained variance")
-    assert {"a", "stop after 2 groups"} <= {text.get_text() for text in axes.texts}
+    assert {"a", "stop after 2\u00a0groups"} <= {text.get_text() for text in axes.texts}
     assert axes.lines[0].get_drawstyle() == "steps-post"
     names = {"title": "t", "xlabel": "x"}
     chart = plots.bar_chart([plots.Bar("one", 1.0), plots.Bar("two", 2.0, "many")], **names)
