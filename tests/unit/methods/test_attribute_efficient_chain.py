@@ -63,7 +63,7 @@ SAMPLINGS = pytest.mark.parametrize("sampling", ["uniform", "moments"])
 @SAMPLINGS
 @pytest.mark.parametrize(
     ("bound", "factor", "least", "most"),
-    [(10.0, 0.02, 0.0, 0.0), (1.0, 1.0, 0.02, 0.3), (1.0, 10.0, 0.3, 0.6)],
+    [(10.0, 0.02, 0.0, 0.0), (1.0, 1.0, 0.02, 0.3), (1.0, 10.0, 0.25, 0.6)],
 )
 def test_ridge_is_the_literal_loop(sampling, bound, factor, least, most):
     active = compare("ridge", sampling, 8_000, bound, factor=factor)
