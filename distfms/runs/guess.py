@@ -41,8 +41,8 @@ class Column:
     """One column in the sample.
 
     `levels` are its distinct values where there are few, `excluded` says why it should not be a
-    feature, `as_numbers` that it is text which is read as numbers, `nearly` that few values are
-    none.
+    feature, `is_scale` that whole numbers count or rate, `as_numbers` that it is text which is read
+    as numbers, `nearly` that few values are none.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Column:
     n_missing: int
     levels: tuple[Any, ...] = ()
     whole: bool = False
+    is_scale: bool = False
     excluded: str = ""
     suspect: str = ""
     as_numbers: bool = False
@@ -62,7 +63,8 @@ class Column:
         """Whether values are classes rather than numbers, as far as one can see."""
         if self.kind == "text":
             return True
-        return self.kind == "number" and (self.n_levels == 2 or (self.whole and bool(self.levels)))
+        are_codes = self.whole and bool(self.levels) and not self.is_scale
+        return self.kind == "number" and (self.n_levels == 2 or are_codes)
 
 
 def by_likelihood(columns: Sequence[Column]) -> list[Column]:

@@ -37,6 +37,8 @@ _GRADES = words_of(
     "relevance grade label click clicked purchase purchased booking booked rating score target "
     "rank position"
 )
+#: Fewest levels of counts or ratings.
+_FEWEST_OF_SCALE = 5
 #: Answers of a questionnaire: most levels, fewest questions.
 _MOST_ANSWERS = 11
 _FEWEST_QUESTIONS = 5
@@ -312,7 +314,7 @@ def _doubts(column: Column, observed: pa.Array, n: int) -> Column:
         return replace(column, excluded=why) if differ else column
     numbers = np.asarray(observed.cast(pa.float64(), safe=False))
     whole = bool((numbers == np.round(numbers)).all())
-    column = replace(column, whole=whole)
+    column = replace(column, whole=whole, is_scale=whole and _is_scale(numbers))
     if n < _MANY or column.n_missing:
         return column
     steps = np.diff(numbers)
@@ -322,6 +324,21 @@ def _doubts(column: Column, observed: pa.Array, n: int) -> Column:
     if whole and column.n_levels == n:
         return replace(column, suspect="holds whole numbers that all differ, like an id")
     return column
+
+
+def _is_scale(numbers: np.ndarray) -> bool:
+    """Return whether whole numbers look like counts or ratings rather than codes of classes.
+
+    They have one peak, but for what chance does, and an end that is rare.
+    """
+    levels, counts = np.unique(numbers, return_counts=True)
+    if not _FEWEST_OF_SCALE <= levels.size <= _LEVELS or np.ptp(levels) > 2 * levels.size:
+        return False
+    peak = counts.argmax()
+    steps = np.diff(counts)
+    steps[peak:] *= -1  # from there on they fall
+    is_one_peak = (steps >= -2.0 * np.sqrt(counts[1:])).all()
+    return bool(is_one_peak and 2 * min(counts[0], counts[-1]) < counts[peak])
 
 
 def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:

@@ -255,6 +255,12 @@ def _option_lines(method: str, look: Look) -> Iterator[str]:
         if method in of_classes and look.query is None:
             yield from _commented(f"{target.name} holds classes: {levels}{alternative}.")
         values |= of_classes.get(method, {})
+    elif target is not None and target.is_scale:
+        of_levels = {"sequence": "family: softmax", "landmarks": "task: ordinal"}.get(method)
+        if of_levels and look.query is None:
+            yield from _commented(
+                f"{target.name} is read as a number; for levels, set `{of_levels}`."
+            )
     if method == "sequence":
         if look.separator:
             values["groups"] = look.separator

@@ -98,3 +98,20 @@ def test_question_and_target_of_a_kind(frame, method, target, tmp_path):
         roles = {"object": "item stimulus essay Wein", "value": "score rating Wert"}
         assert all(look.long[role] in names.split() for role, names in roles.items())
         assert look.label_column in ("human_rating", "Preis", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "has_classes"),
+    [
+        (RNG.poisson(1.3, 400), False),
+        (RNG.choice(range(1, 6), 400, p=[0.05, 0.1, 0.2, 0.4, 0.25]), False),
+        (RNG.integers(0, 10, 400), True),
+        (RNG.choice([1, 2, 3, 5, 6, 7], 400, p=[0.33, 0.36, 0.08, 0.06, 0.04, 0.13]), True),
+        (RNG.integers(0, 3, 400), True),
+    ],
+    ids=["counts", "ratings", "digits", "kinds of glass", "three classes"],
+)
+def test_counts_and_ratings_are_numbers_and_codes_are_classes(values, has_classes, tmp_path):
+    table = pd.DataFrame({"a": RNG.normal(size=400), "y": values})
+    table.to_parquet(tmp_path / "table.parquet")
+    assert look_at(open_dataset(tmp_path / "table.parquet")).target.has_classes == has_classes
