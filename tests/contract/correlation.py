@@ -14,13 +14,25 @@ import numpy as np
 from pydantic import Field
 
 from distfms.data.files.partition import Dataset
+from distfms.data.rows.batches import ColumnPlan
 from distfms.methods.frame.contract import Chosen, Finished, FinishedRun, Inputs, Job, Method, Run
-from distfms.methods.frame.moments import Procedure, on_moments
-from distfms.methods.frame.row_data import RowForm, read_rows
+from distfms.methods.frame.moments import (
+    Procedure,
+    Solved,
+    TrainMembers,
+    metrics_of,
+    on_folds,
+    points_on_folds,
+    search_all,
+)
+from distfms.methods.frame.row_data import RowForm, check_moments, read_levels
 from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model, sources_of
+from distfms.methods.frame.rows import moment_reader
+from distfms.methods.frame.tuning import choose_options
 from distfms.report.page import PageSection, Table
 from distfms.solve.linalg import symmetric_pinv
 from distfms.spec import Section as Options
+from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
 
 
@@ -31,25 +43,38 @@ def correlation(run: Run, job: Job) -> Finished:
     columns (`select`), and scores every prefix on all rows, folds and held-out rows (`evaluate`).
     """
     form: RowForm = job.form
-    rows = read_rows(run, form, lambda statistics: None)
-    procedure_of = partial(CorrelationProcedure.of, rows.plan.feature_names)
-    learned = on_moments(run, job, rows.statistics, procedure_of, nested="budget")
-    path, mean = learned.solved.path, learned.solved.problem.mean
-    names = list(rows.plan.feature_names)
-    model = {"sources": sources_of(rows.plan), "id": form.roles.id}
+    plan = form.plan(read_levels(run, form))
+    statistics = run.step("statistics", lambda: read_moments(run, form, plan))
+    procedure_of = partial(CorrelationProcedure.of, plan.feature_names)
+    points = partial(points_on_folds, run, job, statistics, procedure_of, nested="budget")
+    options, tuning = choose_options(run, job, points)
+    procedure, train = procedure_of(options), TrainMembers(statistics)
+    problem = procedure.problem(train)
+    paths = run.step("select", lambda: search_all(run, procedure, problem))
+    solved = Solved(procedure, statistics, train, problem, paths)
+    metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
+    path, mean = solved.path, problem.mean
+    names = list(plan.feature_names)
+    model = {"sources": sources_of(plan), "id": form.roles.id}
     return Finished(
         selection={
             "method": job.name,
-            "budget": learned.options.budget,
+            "budget": options.budget,
             "columns": [names[a] for a in path.order],
         },
         model={**model, "names": names, "target": form.roles.target[0]},
         weights={"weights": path.weights, "mean": mean, "order": path.order},
-        metrics=learned.metrics,
+        metrics=metrics,
         judge=form.judge(job.name),
-        tuning=learned.tuning,
-        summary=form.summary(rows.plan),
+        tuning=tuning,
+        summary=form.summary(plan),
     )
+
+
+def read_moments(run: Run, form: RowForm, plan: ColumnPlan) -> Bundle:
+    statistics = run.reduce(lambda *rows: moment_reader(form.source(plan, *rows)))
+    check_moments(run, form, plan, statistics)
+    return statistics
 
 
 def make_job(options: CorrelationOptions, inputs: Inputs, seed: int) -> Job:

@@ -15,7 +15,6 @@ from distfms.methods.attribute_efficient.flow import attribute_efficient
 from distfms.methods.attribute_efficient.form import make_job
 from distfms.methods.attribute_efficient.options import (
     MEASURES,
-    NOT_TUNABLE,
     TUNABLE,
     AttributeEfficientOptions,
     paper,
@@ -100,7 +99,6 @@ METHOD = Method(
     figures="distfms.methods.attribute_efficient.figures",
     starter={"attributes_per_example": 4, "penalty": "ridge"},
     tunable=TUNABLE,
-    not_tunable=NOT_TUNABLE,
     measures=MEASURES,
     question=("positive",),
     takes_gaps=True,

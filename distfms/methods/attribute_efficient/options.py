@@ -227,20 +227,6 @@ class AttributeEfficientOptions(Section):
         return tuple(dict.fromkeys((self.chosen, *baselines)))
 
 
-_STATES = "it defines costs and shares of examples, not how to learn"
-_AFTERWARDS = "it affects only what is reported"
-#: Why other options cannot be tuned.
-NOT_TUNABLE = {
-    "attributes_per_example": _STATES,
-    "solver": "run one job for each",
-    "draws": _STATES,
-    "units": "run one job for each",
-    "penalty": "the algorithms and the scale depend on it; run one job for each",
-    "norm": "the bound and the steps mean something else without it",
-    "positive": "it defines the target",
-    "intercept": "it defines the target, and losses are measured against it",
-    **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),
-}
 #: What `tune` may compare by, and whether more is better.
 MEASURES = {"relative_loss": False, "mse": False}
 

@@ -527,8 +527,6 @@ class Method:
         ``headline(run)``, its result in one sentence, and ``SUBTITLE``, of the report.
     tunable : tuple of str
         Options that `tune` may try values of: neither statistics nor steps depend on them.
-    not_tunable : mapping of str to str
-        Why others cannot be tried, for the message.
     paper : callable
         What `preset: paper` sets, given the method's section and ``data`` as the spec has them:
         section → option → value.
@@ -564,7 +562,6 @@ class Method:
     takes_unlabelled: bool = False
     takes_gaps: bool = False
     tunable: tuple[str, ...] = ()
-    not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)
     question: tuple[str, ...] = ()
     check_tried: Callable[[str, Job, Job], None] | None = None

@@ -19,7 +19,6 @@ from distfms.methods.frame.cross_validation import (
     held_out,
 )
 from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.methods.frame.tuning import choose_options
 from distfms.stats.base import Bundle
 
 #: Scores of a path by rule, then by set of rows.
@@ -148,16 +147,6 @@ class Solved:
         return {"train": self.train} if test is None else {"train": self.train, "test": test}
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedOnMoments:
-    """What `on_moments` found: the options, how they were chosen, the paths, the metrics."""
-
-    options: Any
-    tuning: dict[str, Any] | None
-    solved: Solved
-    metrics: dict[str, Any]
-
-
 def scored(procedure: Procedure, fold: Fold, item: tuple[Any, np.ndarray]) -> Answer:
     """Score a rule at its budgets on a fold."""
     return procedure.evaluate(fold, *item)
@@ -180,39 +169,6 @@ class Tuned:
     def __call__(self, fold: Fold, item: TunedItem) -> Answer:
         """Measure the points of an item."""
         return {"values": item.procedure.tuned_values(fold, item.ends, self.measure)}
-
-
-def on_moments(
-    run: Run,
-    job: Job,
-    statistics: Bundle,
-    procedure_of: Callable[[Any], Any],
-    nested: str | None = None,
-) -> LearnedOnMoments:
-    """Choose options, search and evaluate.
-
-    Steps: ``tune`` (with a grid), ``select``, ``evaluate``.
-
-    Parameters
-    ----------
-    run : Run
-    job : Job
-    statistics : Bundle
-        Value of the step ``statistics``.
-    procedure_of : callable
-        From options to the `Procedure` with them.
-    nested : str, optional
-        Option of which a path for a greater value answers the smaller ones, such as a budget.
-    """
-    points = partial(points_on_folds, run, job, statistics, procedure_of, nested=nested)
-    options, tuning = choose_options(run, job, points)
-    procedure = procedure_of(options)
-    train = TrainMembers(statistics)
-    problem = procedure.problem(train)
-    paths = run.step("select", lambda: search_all(run, procedure, problem))
-    solved = Solved(procedure, statistics, train, problem, paths)
-    metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
-    return LearnedOnMoments(options, tuning, solved, metrics)
 
 
 def search_all(run: Run, procedure: Any, problem: Any) -> dict[str, Any]:

@@ -177,32 +177,6 @@ class RowForm:
 # --- reading --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class RowData:
-    """What was read of rows: levels of categories, the plan of a batch, statistics by fold."""
-
-    levels: Levels
-    plan: ColumnPlan
-    statistics: Bundle
-
-
-def read_rows(run: Run, form: RowForm, check: Callable[[Bundle], object]) -> RowData:
-    """Read co-moments of rows; steps ``categories`` (where there are any) and ``statistics``.
-
-    `check` refuses statistics of which nothing can be learned, before they are written.
-    """
-    levels = read_levels(run, form)
-    plan = form.plan(levels)
-
-    def statistics() -> Bundle:
-        bundle = run.reduce(lambda *rows: moment_reader(form.source(plan, *rows)))
-        check_moments(run, form, plan, bundle)
-        check(bundle)
-        return bundle
-
-    return RowData(levels, plan, run.step("statistics", statistics))
-
-
 def read_levels(run: Run, form: RowForm) -> Levels:
     """Return the levels of features and targets that are categories; step ``categories``."""
     columns = (*form.roles.text_features, *form.roles.text_targets)

@@ -108,9 +108,9 @@ def _require_tunable(method: Method, name: str) -> None:
             f"`tune.grid.{name}` is not an option of "
             f"`{method.name}`.{nearest(name, method.tunable)}"
         )
-    reason = method.not_tunable.get(name, "the cross-validation does not depend on it")
     raise SpecError(
-        f"`tune.grid.{name}` cannot be tuned: {reason}. Choose from {', '.join(method.tunable)}."
+        f"`tune.grid.{name}` cannot be tuned. Choose from {', '.join(method.tunable)}, or run a "
+        "job for each value."
     )
 
 

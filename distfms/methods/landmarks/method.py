@@ -138,8 +138,6 @@ def _partition_rows(options: LandmarksOptions) -> int:
     return max(2**33 // n**2, 32 * n)
 
 
-_STATES = "statistics depend on it; run the job once for each value"
-
 METHOD = Method(
     name="landmarks",
     Options=LandmarksOptions,
@@ -155,15 +153,6 @@ METHOD = Method(
         *("landmarks", "keep", "ridge", "bound", "selection", "tolerance"),
         *("intercept", "epsilon", "gamma", "spacing", "smoothing"),
     ),
-    not_tunable={
-        "similarity": "set `similarity` to the list of similarities to compare",
-        "task": "its values explain different things",
-        "loss": "its values explain different things",
-        "levels": "it defines the target, not how to learn",
-        "clip": "errors from statistics are those before the cut",
-        **dict.fromkeys(("landmarks_from", "scaling", "metric"), _STATES),
-        "baselines": "it affects only what the model is compared with",
-    },
     measures=MEASURES,
     check_tried=check_tried,
     partition_rows=_partition_rows,

@@ -7,13 +7,7 @@ import numpy as np
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
 from distfms.methods.multiselect.flow import multiselect
 from distfms.methods.multiselect.form import make_job
-from distfms.methods.multiselect.options import (
-    MEASURES,
-    NOT_TUNABLE,
-    TUNABLE,
-    MultiselectOptions,
-    paper,
-)
+from distfms.methods.multiselect.options import MEASURES, TUNABLE, MultiselectOptions, paper
 from distfms.methods.multiselect.predictor import make_predictor
 
 
@@ -41,6 +35,5 @@ METHOD = Method(
     figures="distfms.methods.multiselect.figures",
     starter={"budget": 20, "costs": {}},
     tunable=TUNABLE,
-    not_tunable=NOT_TUNABLE,
     measures=MEASURES,
 )

@@ -102,16 +102,8 @@ class MultiselectOptions(Section):
 
 #: Options that `tune` may vary.
 TUNABLE = ("budget", "ridge", "algorithm", "criterion", "psd")
-_STATES = "it describes costs or raters, not how to choose"
-#: Why other options cannot be tuned.
-NOT_TUNABLE = {
-    "costs": _STATES,
-    "internal_variance": _STATES,
-    "model": "a refit needs a pass over the rows for every selection",
-    "raters": "the statistics depend on it",
-    "robust": "the statistics depend on it",
-    "buy_from": _STATES,
-}
+
+
 #: What `tune` may compare by, and whether more is better: the unbiased estimate of the squared
 #: loss on the fold, at the numbers of judgments that are selected without it.
 MEASURES = {"projected_loss": False}

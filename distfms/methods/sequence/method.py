@@ -114,18 +114,6 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
 #: What `tune` may vary.
 TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")
 
-_STATES = "it defines what can be measured and its cost, not how to choose"
-#: Why other options cannot be tuned.
-NOT_TUNABLE = {
-    **dict.fromkeys(("groups", "costs", "shared_costs", "requires"), _STATES),
-    "expand": "statistics are of its columns, and one reading of the rows is for all points",
-    "class_weights": "deviances depend on it, so its values cannot be compared",
-    "family": "its values explain different things",
-    **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
-    **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
-}
-
-
 METHOD = Method(
     name="sequence",
     Options=SequenceOptions,
@@ -138,7 +126,6 @@ METHOD = Method(
     figures="distfms.methods.sequence.figures",
     starter={"groups": {}, "costs": {}, "budget": None},
     tunable=TUNABLE,
-    not_tunable=NOT_TUNABLE,
     measures=MEASURES,
     question=("groups", "family"),
 )
