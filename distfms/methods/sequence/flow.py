@@ -46,7 +46,6 @@ from distfms.methods.sequence.read import read_data
 from distfms.methods.sequence.reference import REFERENCE, Reference, beside_sequence, fit_reference
 from distfms.methods.sequence.ridge_choice import with_ridge
 from distfms.methods.sequence.stages import learn_stopping
-from distfms.methods.sequence.stopping import Stopping
 from distfms.methods.sequence.trees import TreePath, spans_of
 from distfms.stats.base import over_folds
 
@@ -262,7 +261,7 @@ def with_stopping(
     if not found:
         return metrics, {}
     stop = {**metrics["stop"], "rows": found["rows"]}
-    learned = {"stopping": Stopping.from_dict(found["stopping"])}
+    learned = {"stopping": found["stopping"]}
     return {**metrics, "stop": stop, **found["metrics"]}, learned
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -107,7 +106,7 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
         "gain": number_or_none(claim.gain.mean),
         ERROR: number_or_none(claim.gain.standard_error),
     }
-    return {"metrics": entries, "rows": chosen, "stopping": asdict(stopping)}
+    return {"metrics": entries, "rows": chosen, "stopping": stopping}
 
 
 def entries_of(

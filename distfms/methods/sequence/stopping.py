@@ -259,9 +259,16 @@ class Stopping:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Stopping:
         """Return it as JSON has it, of what `asdict` returns."""
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(cls).validate_python(content)
+        policies = []
+        for policy in content["policies"]:
+            policies.append(Policy(**{**policy, "goes": tuple(policy["goes"])}))
+        return cls(
+            tuple(content["stages"]),
+            tuple(content["spent"]),
+            tuple(map(tuple, content["edges"])),
+            tuple(policies),
+            content["default"],
+        )
 
     def rule(
         self,
