@@ -259,9 +259,7 @@ class Stopping:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Stopping:
         """Return it as JSON has it, of what `asdict` returns."""
-        policies = []
-        for policy in content["policies"]:
-            policies.append(Policy(**{**policy, "goes": tuple(policy["goes"])}))
+        policies = [Policy(**{**p, "goes": tuple(p["goes"])}) for p in content["policies"]]
         return cls(
             tuple(content["stages"]),
             tuple(content["spent"]),
