@@ -158,19 +158,9 @@ class Counted(LocalFileSystem):
 class Nodes(LocalExecutor):
     """Workers of other machines, whose tasks are done here one by one."""
 
-    limit_blas = False
-    coarse_batches = 1
-
     def __init__(self, workers: int) -> None:
         super().__init__(1)
-        self.workers = self.actors = workers
-
-    def _open_pool(self) -> Any:
-        self.workers, before = 1, self.workers
-        try:
-            return super()._open_pool()
-        finally:
-            self.workers = before
+        self.workers = workers
 
 
 def job(workers: int) -> dict[str, Any]:

@@ -250,10 +250,6 @@ class EngineSection(Section):
     """
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often to retry a task after a transient error."""
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
-    """Longest time for a partition or an actor's step. After it, the work is taken to hang and is
-    done again; a hung actor is killed. By default there is no limit.
-    """
     cache: bool = True
     """Keep partial statistics on disk, so that later jobs read only new partitions. Where these
     statistics would take more than 64 MiB and than the files, only those that sum up 32

@@ -11,24 +11,21 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from distfms.engine.graph import (
-    USUAL,
-    Account,
+    ATTEMPTS,
     EventHandler,
     Graph,
-    Partial,
-    RetryPolicy,
     Unit,
     UnitReport,
     UnitRunner,
     Watch,
-    WorkerLoss,
     batch_size,
     build_graph,
     ignore,
+    value_of,
 )
 from distfms.engine.pool import ActorPool, Host
 from distfms.engine.tasks import POLL_S, Task, Tasks
-from distfms.errors import DataError, EngineError
+from distfms.errors import DataError
 from distfms.store.kept import PartialCache
 
 A = TypeVar("A")
@@ -46,29 +43,19 @@ class Executor(Tasks):
     ----------
     name : str
         ``"local"``, ``"dask"`` or ``"ray"``.
-    workers, actors : int
-        Tasks, and actors of a pool beside this executor, that run at the same time.
-    limit_blas : bool
-        Whether tasks must hold the BLAS of their process at one thread themselves, because they
-        run in processes that the executor does not hold.
-    coarse_batches : int
-        1 where a task costs milliseconds; more where it costs less, and batches are of less use.
+    workers : int
+        Tasks that run at the same time, and actors of a pool beside this executor.
     n_out : int
         Tasks that are out for each that runs, so that no worker waits for the driver.
-    n_losses : int
-        Workers that the executor itself lost, and replaced.
     """
 
     name: str
     workers: int
-    actors: int
-    limit_blas: bool = True
-    coarse_batches: int = 1
     n_out: int = 1
-    n_losses: int = 0
 
     def __init__(self) -> None:
         self._spare_seats: list[Any] = []
+        self._is_closed = False
 
     @abstractmethod
     def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
@@ -82,35 +69,17 @@ class Executor(Tasks):
 
     def keep(self, seat: Any) -> None:
         """Have a seat forget its states, and keep it for another pool."""
-        self.submit(Host.forget, seat=seat, retry=RetryPolicy(attempts=1))
+        if self._is_closed:
+            self.leave(seat)
+            return
+        self.submit(Host.forget, seat=seat)
         self._spare_seats.append(seat)
 
     def close(self) -> None:
         """End the seats that are kept."""
+        self._is_closed = True
         while self._spare_seats:
             self.leave(self._spare_seats.pop())
-
-    def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
-    ) -> Partial[Any]:
-        """Run a graph and return its root.
-
-        Parameters
-        ----------
-        graph : Graph
-        watch : callable, optional
-            Called in the calling thread with news of units and lost workers.
-        retry : RetryPolicy, optional
-            How often work is begun whose worker is lost.
-
-        Raises
-        ------
-        EngineError
-            Workers running a task kept dying, or the cluster was lost.
-        """
-        news: dict[str, Any] = {"watch": watch, "leaves": graph.leaves}
-        root: Partial[Any] = self.follow(graph.tasks, graph.root, retry=retry, **news)
-        return root
 
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
         """Run any graph of Dask: ``collection.compute(scheduler=executor.get)``.
@@ -135,15 +104,19 @@ class Executor(Tasks):
         dsk: Any,
         keys: Any,
         *,
-        watch: Watch | None = None,
-        leaves: Iterable[Any] = (),
-        retry: RetryPolicy = USUAL,
+        watch: Watch = ignore,
+        attempts: int = ATTEMPTS,
         **options: Any,
     ) -> Any:
-        """Run any graph of Dask, task by task; see `compute` and `get`."""
+        """Run any graph of Dask, task by task.
+
+        `watch` is called in the calling thread with what tasks report of units; work is begun up to
+        so many `attempts` where its worker is lost. Raises EngineError where
+        workers running a task kept dying, or the cluster was lost.
+        """
         from dask.local import get_async
 
-        out = _TasksOut(self, watch, frozenset(leaves), retry)
+        out = _TasksOut(self, watch, attempts)
         settings = {"num_workers": self.n_out * self.workers, **options, "chunksize": 1}
         try:
             return self._fetched(keys, get_async(out.submit, dsk=dsk, result=keys, **settings))
@@ -156,17 +129,21 @@ class Executor(Tasks):
             return tuple(map(self._fetched, keys, values))
         return self.result(values) if isinstance(values, Task) else values
 
+    def run_graph(self, graph: Graph, watch: Watch = ignore, attempts: int = ATTEMPTS) -> Any:
+        """Run the graph of a map-reduce and return its value; see `follow`."""
+        return value_of(self.follow(graph.tasks, graph.root, watch=watch, attempts=attempts))
+
     def map(
         self,
         fn: Callable[[A], R],
         items: Iterable[A],
         *,
-        retry: RetryPolicy = USUAL,
-        watch: Watch | None = None,
+        attempts: int = ATTEMPTS,
+        watch: Watch = ignore,
     ) -> list[R]:
         """Run ``fn`` on every item; results in the order of items.
 
-        `watch` gets news of items as of units; see `compute`.
+        `watch` gets reports of items as of units; see `follow`.
         Raises what ``fn`` raised, and EngineError where a task kept failing for a transient reason
         or workers were lost.
         """
@@ -174,15 +151,16 @@ class Executor(Tasks):
         if not units:
             return []
         runner: UnitRunner[list[R]] = UnitRunner(
-            lambda item: [fn(item)], operator.add, None, retry, self.limit_blas
+            lambda item: [fn(item)], operator.add, attempts=attempts
         )
-        return self.compute(build_graph(units, runner), watch=watch, retry=retry).value
+        values: list[R] = self.run_graph(build_graph(units, runner), watch, attempts)
+        return values
 
     def pool(
         self,
         n_actors: int | None = None,
         *,
-        retry: RetryPolicy = USUAL,
+        attempts: int = ATTEMPTS,
         on_event: EventHandler = ignore,
         actor_bytes: int = 0,
     ) -> ActorPool:
@@ -191,11 +169,9 @@ class Executor(Tasks):
         Parameters
         ----------
         n_actors : int, optional
-            Default: `actors`.
-        retry : RetryPolicy, optional
-            How often the build of a state is attempted, and a request whose actor is lost. An actor
-            that takes longer than its limit for one request (a step of all its shards, or an item;
-            to build all its states once its process runs) is taken for hung.
+            Default: `workers`.
+        attempts : int
+            How often the build of a state is attempted, and a request whose actor is lost.
         on_event : callable, optional
             Called in the calling thread with ``{"event": "pool_step", "step", "seconds"}`` after
             each completed step, ``{"event": "actor_lost", "actor", "reason", "n_losses"}``,
@@ -209,13 +185,8 @@ class Executor(Tasks):
         SpecError
             If there is not as much memory.
         """
-        number = self.actors if n_actors is None else n_actors
-        options: dict[str, Any] = {"retry": retry, "on_event": on_event}
-        return ActorPool(self, self.name, number, actor_bytes=actor_bytes, **options)
-
-    def probe(self, paths: Sequence[str]) -> None:
-        """Raise EngineError unless every worker sees these local paths as this process does."""
-        return
+        number = self.workers if n_actors is None else n_actors
+        return ActorPool(self, self.name, number, attempts, on_event, actor_bytes)
 
     @abstractmethod
     def available_bytes(self) -> int | None:
@@ -229,25 +200,19 @@ class _TasksOut:
     asked, keeps all waiting in the calling thread.
     """
 
-    def __init__(
-        self, executor: Executor, watch: Watch | None, leaves: frozenset[Any], retry: RetryPolicy
-    ) -> None:
+    def __init__(self, executor: Executor, watch: Watch, attempts: int) -> None:
         self.made: WeakSet[Task] = WeakSet()
         self._executor = executor
         self._watch = watch
-        self._leaves = leaves
-        self._retry = retry
+        self._attempts = attempts
         self._keys: dict[Task, Any] = {}
-        self._n_losses = executor.n_losses
-        self._n_before = executor.n_losses
 
     def submit(self, _: Any, batch: Sequence[Any]) -> _TasksOut:
         """Start the only task of a batch."""
         ((key, (work, needed), *_),) = batch
         # Not as an argument, as a client of Dask would run it first.
         function = partial(_run, work, tuple(needed))
-        options: dict[str, Any] = {"retry": self._retry, "is_leaf": key in self._leaves}
-        task = self._executor.submit(function, *needed.values(), **options)
+        task = self._executor.submit(function, *needed.values(), attempts=self._attempts)
         self._keys[task] = key
         self.made.add(task)
         return self
@@ -261,18 +226,10 @@ class _TasksOut:
         done: list[Task] = []
         while not done:
             done = self._executor.done([*self._keys], POLL_S)
-            self._tell_losses()
         key = self._keys.pop(done[0])
         for report in self._executor.reports(done[0]):
-            if self._watch is not None:
-                self._watch(report)
+            self._watch(report)
         return [(key, (done[0], None), False)]
-
-    def _tell_losses(self) -> None:
-        while self._n_losses < self._executor.n_losses:
-            self._n_losses += 1
-            if self._watch is not None:
-                self._watch(WorkerLoss(self._n_losses - self._n_before))
 
 
 def _run(work: Any, keys: Sequence[Any], *values: Any) -> Any:
@@ -284,7 +241,7 @@ def _run(work: Any, keys: Sequence[Any], *values: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Reduction(Account):
+class Reduction:
     """The result of a map-reduce and what it took.
 
     Attributes
@@ -300,7 +257,12 @@ class Reduction(Account):
         computed again.
     """
 
-    value: Any = None
+    value: Any
+    n_computed: int
+    n_cached: int
+    bytes_read: int
+    n_retries: int
+    n_corrupt: int
 
 
 def map_reduce(
@@ -311,7 +273,7 @@ def map_reduce(
     *,
     finish_fn: Callable[[Any, T], Any] | None = None,
     cache: PartialCache[T] | None = None,
-    retry: RetryPolicy = USUAL,
+    attempts: int = ATTEMPTS,
     on_event: EventHandler = ignore,
     value_bytes: int = 0,
 ) -> Reduction:
@@ -335,22 +297,22 @@ def map_reduce(
     cache : PartialCache, optional
         Values of single units and, without `finish_fn`, of packs of them; read and written by the
         tasks, where they run.
-    retry : RetryPolicy, optional
-        Rules for transient failures of a unit and for lost worker processes.
+    attempts : int
+        How often a unit is attempted after transient failures, and work of a lost worker.
     on_event : callable, optional
         Called in the calling thread with dicts: ``{"event": "pass_started", "total"}``;
         for each unit ``{"event": "unit", "index", "key", "from_cache", "done", "total",
         "cached", "bytes"}`` (counts so far; when its task is done, in any order); ``{"event":
         "retry", "key", "n_retries"}``; ``{"event": "cache_corrupt", "key"}``; at most one
-        ``{"event": "cache_unwritable", "error"}``; ``{"event": "worker_lost", "n_losses"}``; and
-        ``{"event": "pass_finished", "total", "computed", "cached", "bytes"}``.
+        ``{"event": "cache_unwritable", "error"}``; and ``{"event": "pass_finished", "total",
+        "computed", "cached", "bytes"}``.
     value_bytes : int
         What a value takes, where that is known; bounds the units of a task.
 
     Returns
     -------
     Reduction
-        Value and exact counts, taken from the values that reached the root.
+        Value and exact counts.
 
     Raises
     ------
@@ -364,78 +326,78 @@ def map_reduce(
     if not units:
         raise DataError("There is nothing to compute: the data set has no partitions.")
     tally = _Tally(units, on_event)
-    runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.limit_blas, finish_fn)
+    runner = UnitRunner(map_fn, merge_fn, cache, attempts, finish_fn)
     size = batch_size(
         len(units),
         executor.workers,
-        coarse=executor.coarse_batches,
         unit_bytes=max(unit.n_bytes for unit in units),
         value_bytes=value_bytes,
     )
     packs = cache.packs([unit.key for unit in units]) if cache and finish_fn is None else None
     on_event({"event": "pass_started", "total": len(units)})
-    root: Partial[Any] = executor.compute(
-        build_graph(units, runner, size, packs), watch=tally.notice, retry=retry
-    )
-    account = root.account
-    if account.n_computed + account.n_cached != len(units):
-        raise EngineError(
-            f"The merged result accounts for {account.n_computed + account.n_cached} of "
-            f"{len(units)} units; this is a bug in distfms or its scheduler, not in the data."
-        )
-    tally.unwritable(account.cache_error)  # its report may have been lost
+    graph = build_graph(units, runner, size, packs)
+    reduction = tally.reduction(executor.run_graph(graph, tally.notice, attempts))
     on_event(
         {
             "event": "pass_finished",
             "total": len(units),
-            "computed": account.n_computed,
-            "cached": account.n_cached,
-            "bytes": account.bytes_read,
+            "computed": reduction.n_computed,
+            "cached": reduction.n_cached,
+            "bytes": reduction.bytes_read,
         }
     )
-    return Reduction(**vars(account), value=root.value)
+    return reduction
 
 
 class _Tally:
-    """Turns news, possibly repeated, into events with running counts."""
+    """Turns reports, possibly repeated, into events with running counts."""
 
     def __init__(self, units: Sequence[Unit], on_event: EventHandler) -> None:
         self._units = units
         self._on_event = on_event
-        self._seen: set[int] = set()
-        self._sum = Account()
-        self._told_unwritable = False
+        self._reports: dict[int, UnitReport] = {}
+        self._n_cached = 0
+        self._n_bytes = 0
+        self._is_unwritable = False
 
-    def notice(self, notice: UnitReport | WorkerLoss) -> None:
-        """Take news from the executor."""
-        if isinstance(notice, WorkerLoss):
-            self._on_event({"event": "worker_lost", "n_losses": notice.n_losses})
+    def notice(self, report: UnitReport) -> None:
+        """Take a report from the executor."""
+        if report.index in self._reports:
             return
-        if notice.index in self._seen:
-            return
-        self._seen.add(notice.index)
-        key, account = self._units[notice.index].key, notice.account
-        self._sum = self._sum + account
-        if account.n_retries:
-            self._on_event({"event": "retry", "key": key, "n_retries": account.n_retries})
-        if account.n_corrupt:
-            self._on_event({"event": "cache_corrupt", "key": key})
-        self.unwritable(account.cache_error)
+        self._reports[report.index] = report
+        unit = self._units[report.index]
+        if report.from_cache:
+            self._n_cached += 1
+        else:
+            self._n_bytes += unit.n_bytes
+        if report.n_retries:
+            self._on_event({"event": "retry", "key": unit.key, "n_retries": report.n_retries})
+        if report.is_damaged:
+            self._on_event({"event": "cache_corrupt", "key": unit.key})
+        if report.cache_error and not self._is_unwritable:
+            self._is_unwritable = True
+            self._on_event({"event": "cache_unwritable", "error": report.cache_error})
         self._on_event(
             {
                 "event": "unit",
-                "index": notice.index,
-                "key": key,
-                "from_cache": bool(account.n_cached),
-                "done": len(self._seen),
+                "index": report.index,
+                "key": unit.key,
+                "from_cache": report.from_cache,
+                "done": len(self._reports),
                 "total": len(self._units),
-                "cached": self._sum.n_cached,
-                "bytes": self._sum.bytes_read,
+                "cached": self._n_cached,
+                "bytes": self._n_bytes,
             }
         )
 
-    def unwritable(self, error: str) -> None:
-        """Tell of the first failure to write the cache."""
-        if error and not self._told_unwritable:
-            self._told_unwritable = True
-            self._on_event({"event": "cache_unwritable", "error": error})
+    def reduction(self, value: Any) -> Reduction:
+        """Return a value with the counts of what was reported."""
+        reports = self._reports.values()
+        return Reduction(
+            value=value,
+            n_computed=len(reports) - self._n_cached,
+            n_cached=self._n_cached,
+            bytes_read=self._n_bytes,
+            n_retries=sum(report.n_retries for report in reports),
+            n_corrupt=sum(report.is_damaged for report in reports),
+        )

@@ -9,15 +9,11 @@ the number of cores.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-from distfms.engine.memory import format_bytes
-from distfms.errors import SpecError
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -26,10 +22,6 @@ THREAD_VARIABLES = (
     "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-
-#: Address space below which libraries fail to load, or wait for memory for ever, as OpenBLAS does:
-#: small jobs were seen to map 1.9 GiB, of which they used a sixth.
-_ADDRESSES_BYTES = 2 * 2**30
 
 _lock = threading.Lock()
 _depth = 0
@@ -45,11 +37,8 @@ def single_threaded_blas() -> Iterator[None]:
     The setting belongs to the process, so contexts are counted, and may overlap in any order across
     threads. A library that is loaded while one is open, as SciPy with a BLAS of its own, keeps to
     one thread afterwards too.
-
-    Raises SpecError where the process may not map enough memory for these libraries.
     """
-    global _depth, _limiter, _environment
-    _require_addresses()
+    global _depth, _limiter, _environment, _modules_when_limited
     with _lock:
         if _depth == 0:
             from threadpoolctl import threadpool_limits
@@ -68,6 +57,7 @@ def single_threaded_blas() -> Iterator[None]:
                 _take_control()
                 _limiter.restore_original_limits()
                 _limiter = None
+                _modules_when_limited = -1
                 _take_control()
                 for name, before in _environment.items():
                     os.environ.pop(name, None)
@@ -75,23 +65,13 @@ def single_threaded_blas() -> Iterator[None]:
                         os.environ[name] = before
 
 
-def _require_addresses() -> None:
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < _ADDRESSES_BYTES:
-        raise SpecError(
-            f"The address space of this process is limited to {format_bytes(limit)} (ulimit -v); "
-            f"numerical libraries need {format_bytes(_ADDRESSES_BYTES)} of it, though they use "
-            "little of that. Raise or remove this limit; `engine.memory` limits the memory that a "
-            "job uses."
-        )
-
-
 def limit_blas_threads() -> None:
     """Set every BLAS and OpenMP pool of this process to one thread, for good.
 
-    For worker processes, where tasks may run in several threads and a restoring context would
-    race. It acts only when modules, and perhaps with them another BLAS, were loaded since the last
-    call, and sets the environment variables that libraries loaded later obey.
+    For tasks, which may run in several threads of a worker, where a restoring context would race;
+    in a process with such a context, until that ends. It acts only when modules, and perhaps with
+    them another BLAS, were loaded since the last call, and sets the environment variables that
+    libraries loaded later obey.
     """
     global _modules_when_limited
     if len(sys.modules) == _modules_when_limited:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 from distfms.engine import nodes
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.graph import USUAL, RetryPolicy, UnitReport
+from distfms.engine.graph import UnitReport
 from distfms.engine.memory import require_room
 from distfms.engine.pool import Host
 from distfms.engine.tasks import POLL_S, LostError, Task, reports_of
@@ -48,7 +47,6 @@ class DaskExecutor(Executor):
 
     name = "dask"
     n_out = 2
-    light_seats = True
 
     def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
         super().__init__()
@@ -57,37 +55,28 @@ class DaskExecutor(Executor):
         self._seats: list[_Seat] = []
         self._alive_s = time.monotonic()
         self._silence = ExitStack()
-        self._silence.enter_context(_quiet_logs())
+        self._silence.enter_context(nodes.quiet_logs(*_LOGGERS))
         self.client: Any = None
         try:
             self.client = _connect(address, timeout_s)
             self._require_workers(timeout_s)
-            self.workers = self.actors = sum(self.client.nthreads().values())
+            self.workers = sum(self.client.nthreads().values())
         except BaseException:
             self.close()
             raise
 
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        seat: _Seat | None = None,
-        retry: RetryPolicy = USUAL,
-        is_leaf: bool = False,
-    ) -> Task:
+    def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Have the scheduler start a function; see `Tasks.submit`."""
         values = [one.value if isinstance(one, Task) else one for one in arguments]
         self._alive_s = time.monotonic()
-        with self.asking(), _quiet():
+        with self.asking(), warnings.catch_warnings(action="ignore"):
             if seat is not None:
                 asked = self._submit_to(seat.worker, _on_seat, function, seat.host, *values)
                 return Task(asked, self._coming(asked), seat)
             value = self.client.submit(function, *values, pure=False)
-            if not is_leaf:
-                return Task(value, self._awaited(self._end_of(value)))
             # Before other tasks, as they are waited for.
             reports = self.client.submit(reports_of, value, pure=False, priority=1)
-            answer = self._coming(reports)
+        answer = self._coming(reports)
         answer.add_done_callback(lambda _: reports.release())
         return Task(value, answer)
 
@@ -118,8 +107,8 @@ class DaskExecutor(Executor):
 
     def reports(self, task: Task) -> tuple[UnitReport, ...]:
         """Return the reports of a task that is done."""
-        reports: tuple[UnitReport, ...] | None = self._answer(task)
-        return reports or ()
+        reports: tuple[UnitReport, ...] = self._answer(task)
+        return reports
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Have the scheduler drop what is under way.
@@ -162,10 +151,6 @@ class DaskExecutor(Executor):
         largest = max(room) if room and all(room) else None
         require_room(actor_bytes, largest, "the largest worker of the Dask cluster")
 
-    def probe(self, paths: Sequence[str]) -> None:
-        """Check that every host sees these paths as this machine does; see `Executor.probe`."""
-        nodes.require_paths(paths, self._examine_hosts)
-
     def available_bytes(self) -> int | None:
         """Return the sum of the workers' memory limits, None when one has none."""
         limits = self._memory_bytes()
@@ -175,7 +160,7 @@ class DaskExecutor(Executor):
         """Disconnect; the cluster stays."""
         client, self.client = self.client, None
         if client is not None:
-            with _quiet():
+            with warnings.catch_warnings(action="ignore"):
                 client.close()
         self._silence.close()
 
@@ -183,12 +168,9 @@ class DaskExecutor(Executor):
 
     def _memory_bytes(self) -> list[int]:
         """Return the memory limits of the workers, 0 for none."""
-        return [worker["memory_limit"] or 0 for worker in self._worker_infos().values()]
-
-    def _worker_infos(self) -> Mapping[str, Mapping[str, Any]]:
         with self.asking():
-            infos: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
-        return infos
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return [worker["memory_limit"] or 0 for worker in workers.values()]
 
     def _require_workers(self, timeout_s: float) -> None:
         try:
@@ -198,23 +180,13 @@ class DaskExecutor(Executor):
                 f"The Dask scheduler at {self.address} has no workers. Start some with "
                 f"`dask worker {self.address}` and run the same command again."
             ) from error
-        cluster = f"The Dask cluster at {self.address}"
-        nodes.require_software(_SAME_VERSION, self._examine, cluster)
+        nodes.require_same(_SAME_VERSION, self.examine(), f"The Dask cluster at {self.address}")
 
-    def _examine_hosts(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
-        """Have one worker of every host say what it has."""
-        of_host = {about["host"]: worker for worker, about in self._worker_infos().items()}
-        return self._examine(packages, paths, list(of_host.values()))
-
-    def _examine(
-        self, packages: Sequence[str], paths: Sequence[str], workers: list[str] | None = None
-    ) -> dict[str, dict[str, Any]]:
-        """Have every worker, or some, say what it has; by its name."""
-        with self.asking(), _quiet(), nodes.by_value():
-            answers: Mapping[str, Any] = self.client.run(
-                nodes.examine, packages, paths, workers=workers
-            )
-        return {f"Dask worker {worker} on {node['host']}": node for worker, node in answers.items()}
+    def examine(self) -> dict[str, dict[str, str | None]]:
+        """Return the versions of software on each worker."""
+        with self.asking(), warnings.catch_warnings(action="ignore"), nodes.by_value():
+            workers = self.client.run(nodes.examine, _SAME_VERSION).items()
+        return {f"Dask worker {worker} on {host}": there for worker, (host, there) in workers}
 
     def _submit_to(self, worker: str, function: Any, *arguments: Any) -> Any:
         where = {"workers": [worker], "allow_other_workers": False}
@@ -261,21 +233,15 @@ class DaskExecutor(Executor):
 
     def _coming(self, future: Any) -> Any:
         """Have a value come here; where it is lost with its worker, when it is made again."""
-        return self._awaited(self._value_of(future))
 
-    async def _value_of(self, future: Any) -> Any:
-        # To gather what failed leaves tasks of asyncio behind, which say so when it ends.
-        await self._end_of(future)
-        return await self.client.gather(future, asynchronous=True)
+        async def value_of() -> Any:
+            # To gather what failed leaves tasks of asyncio behind, which say so when it ends.
+            error = await future.exception(asynchronous=True)
+            if error is not None:
+                raise error
+            return await self.client.gather(future, asynchronous=True)
 
-    async def _end_of(self, future: Any) -> None:
-        """Wait for a future; raise its error."""
-        error = await future.exception(asynchronous=True)
-        if error is not None:
-            raise error
-
-    def _awaited(self, coming: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coming, self.client.loop.asyncio_loop)
+        return asyncio.run_coroutine_threadsafe(value_of(), self.client.loop.asyncio_loop)
 
     def _answer(self, task: Task) -> Any:
         """Return what came of a task, or raise its error in words a user can act on."""
@@ -309,7 +275,7 @@ def _connect(address: str, timeout_s: float) -> Any:
         kind = LoopRunner().run_sync(_kind_of_server, address, timeout_s)
         if kind != "Scheduler":
             raise ConnectionError(f"a Dask {kind.lower()} answers")
-        with _quiet():
+        with warnings.catch_warnings(action="ignore"):
             return Client(address, timeout=timeout_s, set_as_default=False, name="distfms")
     except Exception as error:
         # What comes back from something that is not Dask may be any error of the decoder.
@@ -326,30 +292,3 @@ async def _kind_of_server(address: str, timeout_s: float) -> str:
 
     async with asyncio.timeout(timeout_s), rpc(address, timeout=timeout_s) as server:
         return str((await server.identity())["type"])
-
-
-@contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """Keep back what distributed logs and this module has dealt with itself."""
-    import distributed  # noqa: F401, gives its loggers levels of its own
-
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    try:
-        for name in levels:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what distributed warns of and this module has dealt with itself."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
-        warnings.filterwarnings("ignore", message="Sending large graph of size")
-        warnings.filterwarnings(
-            "ignore", category=DeprecationWarning, module="(distributed|tornado)"
-        )
-        yield

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-import threading
 import time
 import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -22,7 +20,7 @@ T = TypeVar("T")
 EventHandler = Callable[[Mapping[str, Any]], None]
 
 
-def ignore(event: Mapping[str, Any]) -> None:
+def ignore(event: Any) -> None:
     """Take an event and do nothing."""
 
 
@@ -36,6 +34,10 @@ TASKS_PER_WORKER = 8
 #: Workers that one driver keeps busy with single units. It spends about a millisecond on each
 #: task of a unit, which takes a worker some 60 ms.
 WORKERS_PER_DRIVER = 32
+
+
+#: How often work is attempted: a unit, the task of a lost worker, a request to an actor.
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -52,51 +54,34 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Account:
-    """What was done to obtain a partial, as in `Reduction`; accounts of merged partials add up.
+class UnitReport:
+    """A unit is done; told more than once where a lost worker made it run again.
 
-    ``cache_error`` says why the first entry that could not be written could not, or is empty.
+    ``is_damaged`` is whether a cache entry failed its checks, ``cache_error`` says why one could
+    not be written.
     """
 
-    n_computed: int = 0
-    n_cached: int = 0
-    bytes_read: int = 0
+    index: int
+    from_cache: bool = False
     n_retries: int = 0
-    n_corrupt: int = 0
+    is_damaged: bool = False
     cache_error: str = ""
 
-    def __add__(self, other: Account) -> Account:
-        *mine, error = vars(self).values()
-        *others, other_error = vars(other).values()
-        summed: list[Any] = [*map(operator.add, mine, others), error or other_error]
-        return Account(*summed)
+
+Watch = Callable[[UnitReport], None]
 
 
 @dataclass(frozen=True)
-class UnitReport:
-    """The unit with this index is done; more than once where a lost worker made it run again."""
-
-    index: int
-    account: Account
-
-
-@dataclass(frozen=True)
-class WorkerLoss:
-    """Worker processes died and their work is done again."""
-
-    n_losses: int
-
-
-Watch = Callable[[UnitReport | WorkerLoss], None]
-
-
-@dataclass(frozen=True)
-class Partial(Generic[T]):
-    """A value of the merge tree with its account; ``reports`` are those of a leaf's units."""
+class Leaf(Generic[T]):
+    """The value of a leaf of the merge tree, with what it reports of its units."""
 
     value: T
-    account: Account
-    reports: tuple[UnitReport, ...] = ()
+    reports: tuple[UnitReport, ...]
+
+
+def value_of(result: Any) -> Any:
+    """Return the value of a leaf; that of another task is its result."""
+    return result.value if isinstance(result, Leaf) else result
 
 
 @dataclass(frozen=True)
@@ -108,82 +93,71 @@ class UnitRunner(Generic[T]):
 
     map_fn: Callable[[Any], T]
     merge_fn: Callable[[Any, Any], Any]
-    cache: PartialCache[T] | None
-    retry: RetryPolicy
-    limit_blas: bool
+    cache: PartialCache[T] | None = None
+    attempts: int = ATTEMPTS
     finish_fn: Callable[[Any, T], Any] | None = None
 
-    def run(self, first: int, units: Sequence[Unit], pack: str = "") -> Partial[T]:
+    def run(self, first: int, units: Sequence[Unit], pack: str = "") -> Leaf[Any]:
         """Load or compute the units from index ``first`` on and merge them along the tree.
 
         ``first`` is a multiple of a power of two that is at least the number of units, so they
         are a subtree; with its key as a ``pack`` it is loaded as a whole, or kept.
         """
-        if self.limit_blas:
-            limit_blas_threads()
+        limit_blas_threads()
+        whole, is_damaged = self._lookup(pack)
+        if whole is not None:
+            indices = range(first, first + len(units))
+            return Leaf(whole, tuple(UnitReport(index, from_cache=True) for index in indices))
         reports: list[UnitReport] = []
-        value, corrupt = self.cache.lookup(pack) if self.cache and pack else (None, False)
-        if value is not None:
-            of_unit = Account(n_cached=1)
-            reports = [UnitReport(index, of_unit) for index in range(first, first + len(units))]
-            return Partial(value, Account(n_cached=len(units)), tuple(reports))
 
-        def partials() -> Iterator[Partial[Any]]:
+        def values() -> Iterator[Any]:
             for index, unit in enumerate(units, first):
-                value, account = self._obtain(unit)
-                account += Account(n_corrupt=int(corrupt and index == first))
-                reports.append(UnitReport(index, account))
-                yield Partial(self._finished(unit, value), account)
+                value, report = self._obtain(index, unit)
+                reports.append(report)
+                yield value if self.finish_fn is None else self.finish_fn(unit.payload, value)
 
-        whole = merge_tree(partials(), self._merged)
-        return replace(self._packed(pack, whole), reports=tuple(reports))
+        whole = merge_tree(values(), self.merge_fn)
+        error = self._keep(pack, whole) or reports[0].cache_error
+        is_damaged = is_damaged or reports[0].is_damaged
+        reports[0] = replace(reports[0], is_damaged=is_damaged, cache_error=error)
+        return Leaf(whole, tuple(reports))
 
-    def join(self, left: Partial[Any], right: Partial[Any], *_: Any, pack: str = "") -> Partial[T]:
+    def join(self, left: Any, right: Any, pack: str = "") -> Any:
         """Merge two neighbouring subtrees, the earlier one first, and keep them as a ``pack``."""
-        if self.limit_blas:
-            limit_blas_threads()
-        return self._packed(pack, self._merged(left, right))
+        limit_blas_threads()
+        merged = self.merge_fn(value_of(left), value_of(right))
+        self._keep(pack, merged)
+        return merged
 
-    def _merged(self, left: Partial[Any], right: Partial[Any]) -> Partial[Any]:
-        return Partial(self.merge_fn(left.value, right.value), left.account + right.account)
+    def _obtain(self, index: int, unit: Unit) -> tuple[T, UnitReport]:
+        key = "" if self.cache is None or self.cache.packs_only else unit.key
+        value, is_damaged = self._lookup(key)
+        if value is not None:
+            return value, UnitReport(index, from_cache=True)
+        value, n_retries = call_with_retry(
+            self.map_fn, unit.payload, attempts=self.attempts, what=f"Work on unit {unit.key!r}"
+        )
+        error = self._keep(key, value)
+        return value, UnitReport(index, False, n_retries, is_damaged, error)
 
-    def _packed(self, pack: str, whole: Partial[Any]) -> Partial[Any]:
-        if not pack:
-            return whole
-        kept = Account(cache_error=self._keep(pack, whole.value))
-        return replace(whole, account=whole.account + kept)
+    def _lookup(self, key: str) -> tuple[Any, bool]:
+        return self.cache.lookup(key) if self.cache and key else (None, False)
 
     def _keep(self, key: str, value: Any) -> str:
         """Write an entry of the cache; return what prevents it, as the cache is optional."""
         try:
-            if self.cache is not None:
+            if self.cache and key:
                 self.cache.put(key, value)
         except OSError as error:
             return f"{type(error).__name__}: {error}"
         return ""
-
-    def _finished(self, unit: Unit, value: T) -> Any:
-        return value if self.finish_fn is None else self.finish_fn(unit.payload, value)
-
-    def _obtain(self, unit: Unit) -> tuple[T, Account]:
-        value, corrupt = None, False
-        kept = self.cache is not None and not self.cache.packs_only
-        if self.cache is not None and kept:
-            value, corrupt = self.cache.lookup(unit.key)
-        if value is not None:
-            return value, Account(n_cached=1)
-        value, n_retries = call_with_retry(
-            self.map_fn, unit.payload, policy=self.retry, what=f"Work on unit {unit.key!r}"
-        )
-        error = self._keep(unit.key, value) if kept else ""
-        return value, Account(1, 0, unit.n_bytes, n_retries, int(corrupt), error)
 
 
 # Tasks are partial functions, not closures: they pickle by reference to this module, and Dask takes
 # them for opaque (it would look for graph keys inside tuples, dicts and dataclasses).
 
 
-def itself(value: Any) -> Any:
+def _itself(value: Any) -> Any:
     """Task that returns what is at hand."""
     return value
 
@@ -192,13 +166,11 @@ def itself(value: Any) -> Any:
 class Graph:
     """A map-reduce as Dask's schedulers take it, to be run without optimisation.
 
-    Tasks are (function, keys of its arguments) by key, each after those it needs, depth first;
-    leaves are those that do units, in order, and bring reports.
+    Tasks are (function, keys of its arguments) by key, each after those it needs, depth first.
     """
 
     tasks: dict[Hashable, tuple[Any, ...]]
     root: Hashable
-    leaves: tuple[Hashable, ...]
 
 
 #: Kind of a node of the tree, its level and, counted down, its first unit.
@@ -231,20 +203,17 @@ def build_graph(
     token = uuid.uuid4().hex  # a cluster takes equal keys for equal results
     n = len(units)
     shared = f"distfms-runner-{token}"
-    tasks: dict[Hashable, tuple[Any, ...]] = {shared: (partial(itself, runner),)}
-    leaves: list[Hashable] = []
+    tasks: dict[Hashable, tuple[Any, ...]] = {shared: (partial(_itself, runner),)}
 
     def leaf(first: int, size: int = batch, pack: str = "") -> _Key:
         key = (f"distfms-unit-{token}", 0, f"{n - first:012d}")
-        own = tuple(units[first : first + size])
-        tasks[key] = (partial(UnitRunner.run, first=first, units=own, pack=pack), shared)
-        leaves.append(key)
+        of_task = tuple(units[first : first + size])
+        tasks[key] = (partial(UnitRunner.run, first=first, units=of_task, pack=pack), shared)
         return key
 
     def join(left: _Key, right: _Key, pack: str = "") -> _Key:
         key = (f"distfms-merge-{token}", left[1] + 1, left[2])
-        merge: Any = partial(UnitRunner.join, pack=pack) if pack else UnitRunner.join
-        tasks[key] = (merge, shared, left, right)
+        tasks[key] = (partial(UnitRunner.join, pack=pack), shared, left, right)
         return key
 
     def subtree(first: int) -> _Key:
@@ -258,25 +227,22 @@ def build_graph(
         return top
 
     root = merge_tree(map(subtree, range(0, n, PACK_UNITS)), join)
-    return Graph(tasks, root, tuple(leaves))
+    return Graph(tasks, root)
 
 
-def batch_size(
-    n_units: int, workers: int, *, coarse: int = 1, unit_bytes: int = 0, value_bytes: int = 0
-) -> int:
+def batch_size(n_units: int, workers: int, *, unit_bytes: int = 0, value_bytes: int = 0) -> int:
     """Return the number of units that one task does, a power of two: a run of them is a subtree.
 
     With less than 16 units for each of less than 64 workers it is 1, so that what is lost with a
     worker, shown and waited for is one unit. More workers would wait for the driver rather than
-    for one another; they get larger batches, as long as there is one for each. ``coarse`` times as
-    many tasks are left for each worker where a task costs little. The log2 values that a batch
-    holds together take no more than a unit.
+    for one another; they get larger batches, as long as there is one for each. The log2 values that
+    a batch holds together take no more than a unit.
     """
     most = MOST_UNITS
     if value_bytes:
         most = min(most, 1 << min(unit_bytes // value_bytes, most))
-    balanced = n_units // (workers * coarse * TASKS_PER_WORKER)
-    served = min(workers // (WORKERS_PER_DRIVER * coarse), n_units // workers)
+    balanced = n_units // (workers * TASKS_PER_WORKER)
+    served = min(workers // WORKERS_PER_DRIVER, n_units // workers)
     largest = max(1, balanced, served)
     return min(most, 1 << (largest.bit_length() - 1))
 
@@ -309,35 +275,10 @@ def is_transient(error: BaseException) -> bool:
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How often work is attempted: a unit, the tasks of a lost worker, a request to an actor.
-
-    Attributes
-    ----------
-    attempts : int
-        Number of attempts in total, at least 1; 1 means no retry.
-    timeout_s : float or None
-        Longest time of one attempt. One that takes longer is a failure that is worth another
-        attempt. An actor is ended then; the thread of a unit cannot be, and stays as long as its
-        process.
-    """
-
-    attempts: int = 3
-    timeout_s: float | None = None
-
-    def allows(self, failures: int) -> bool:
-        """Whether work that failed this often, for transient reasons, is attempted again."""
-        return failures < self.attempts
-
-
-USUAL = RetryPolicy()
-
-
 def call_with_retry(
     fn: Callable[..., Any],
     *args: Any,
-    policy: RetryPolicy,
+    attempts: int,
     what: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Any, int]:
@@ -350,12 +291,12 @@ def call_with_retry(
     failures = 0
     while True:
         try:
-            return _in_time(policy.timeout_s, fn, args), failures
+            return fn(*args), failures
         except Exception as error:
             failures += 1
             if not is_transient(error):
                 raise
-            if not policy.allows(failures):
+            if failures >= attempts:
                 raise EngineError(
                     f"{what} failed {times(failures)}; the last error was {type(error).__name__}: "
                     f"{error}. Such errors come from storage or the network: check that every "
@@ -369,27 +310,3 @@ def call_with_retry(
 def times(n: int) -> str:
     """Return how often something happened, in words."""
     return "once" if n == 1 else f"{n} times"
-
-
-def _in_time(limit_s: float | None, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Call in a thread that is left behind when it takes too long.
-
-    Its process may not be ended: on a cluster it may hold other people's work.
-    """
-    if limit_s is None:
-        return fn(*args)
-    result: Future[Any] = Future()
-
-    def call() -> None:
-        try:
-            result.set_result(fn(*args))
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=call, name="distfms-attempt", daemon=True).start()
-    try:
-        return result.result(limit_s)
-    except TimeoutError:
-        if result.done():
-            raise
-        raise TimeoutError(f"it took longer than {limit_s:g} s") from None

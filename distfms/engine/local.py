@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -16,14 +16,12 @@ from typing import Any
 
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.graph import USUAL, EventHandler, RetryPolicy, ignore, times
+from distfms.engine.graph import ATTEMPTS, EventHandler, ignore, times
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.pool import ActorPool, Host, dump, portable
 from distfms.engine.tasks import LostError, Task
 from distfms.errors import EngineError
 
-# A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
-_THREADS_COARSE = 64
 _END_S = 5.0
 
 
@@ -40,42 +38,26 @@ class LocalExecutor(Executor):
 
     def __init__(self, workers: int | None = None, processes: bool = False) -> None:
         super().__init__()
-        self.workers = self.actors = workers or n_processors()
+        self.workers = workers or n_processors()
         self.processes = processes
-        self.limit_blas = processes
-        self.coarse_batches = 1 if processes else _THREADS_COARSE
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="distfms")
         self._of_thread = threading.local()
         self._running: set[_Process] = set()
-        self._is_closed = False
 
     def follow(self, dsk: Any, keys: Any, **options: Any) -> Any:
         """Run any graph of Dask; see `Executor.follow`."""
-        if self.processes:
-            return super().follow(dsk, keys, **options)
         with single_threaded_blas():
             return super().follow(dsk, keys, **options)
 
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        seat: _Process | None = None,
-        retry: RetryPolicy = USUAL,
-        is_leaf: bool = False,
-    ) -> Task:
+    def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Start a function in a thread, on which a process may wait; see `Tasks.submit`."""
         values = [one.value.result() if isinstance(one, Task) else one for one in arguments]
         if seat is not None:
             future = seat.thread.submit(seat.ask, dump((function, values, True)))
+        elif self.processes:
+            future = self._threads.submit(self._in_process, function, values, attempts)
         else:
-            if self._threads is None:
-                self._is_closed = False
-                self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="distfms")
-            if self.processes:
-                future = self._threads.submit(self._in_process, function, values, retry)
-            else:
-                future = self._threads.submit(function, *values)
+            future = self._threads.submit(function, *values)
         return Task(future, future, seat)
 
     def result(self, task: Task) -> Any:
@@ -107,19 +89,12 @@ class LocalExecutor(Executor):
     def close(self) -> None:
         """Stop all threads, after the tasks they are at, and processes at once."""
         super().close()
-        self._is_closed = True
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False, cancel_futures=True)
-            self._end_processes()
-            threads.shutdown(wait=True)
-        self._end_processes()
-
-    def _end_processes(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
         while self._running:
             self._running.pop().end()
+        self._threads.shutdown(wait=True)
 
-    def _in_process(self, function: Any, values: Sequence[Any], retry: RetryPolicy) -> Any:
+    def _in_process(self, function: Any, values: Sequence[Any], attempts: int) -> Any:
         """Run a function in the process of this thread, and in another where that one is lost."""
         question = dump((function, values, False))
         n_lost = 0
@@ -136,8 +111,7 @@ class LocalExecutor(Executor):
                 self._running.discard(process)
                 process.end()
                 n_lost += 1
-                self.n_losses += 1
-                if not retry.allows(n_lost) or self._is_closed:
+                if n_lost >= attempts or self._is_closed:
                     raise EngineError(
                         f"Worker processes died {times(n_lost)} while working, without an error "
                         "message. The system probably killed them for lack of memory: use fewer "
@@ -222,9 +196,7 @@ def _end_with_driver() -> None:
 
 
 class _Here(LocalExecutor):
-    """Seats in this process, for the states of one actor; nothing can end a request too long."""
-
-    light_seats = True
+    """Seats in this process, for the states of one actor."""
 
     def submit(self, function: Any, *arguments: Any, seat: Any = None, **options: Any) -> Task:
         """Call a function at once."""
@@ -252,7 +224,6 @@ class SerialPool(ActorPool):
     """
 
     def __init__(
-        self, *, retry: RetryPolicy = USUAL, on_event: EventHandler = ignore, actor_bytes: int = 0
+        self, *, attempts: int = ATTEMPTS, on_event: EventHandler = ignore, actor_bytes: int = 0
     ) -> None:
-        options: dict[str, Any] = {"retry": retry, "on_event": on_event}
-        super().__init__(_Here(1), "serial", 1, actor_bytes=actor_bytes, **options)
+        super().__init__(_Here(1), "serial", 1, attempts, on_event, actor_bytes)

@@ -6,37 +6,27 @@ This module is pickled by value to nodes that may lack distfms or have another v
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any
 
 from distfms.errors import EngineError
 
-#: Has all nodes of a cluster examine packages and paths; returns what each says by its name.
-ExamineNodes = Callable[[Sequence[str], Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
-
-def examine(packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
-    """Return host, Python, versions of packages and sizes of local paths.
-
-    A version is None where a package is missing; a size is -1 for a folder, None for what cannot be
-    read.
-    """
-    return {
-        "host": platform.node(),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in packages},
-        "sizes": {path: _size_of(path) for path in paths},
-    }
-
-
-#: Paths that a node is asked for at once.
-_BATCH = 1_000
+def examine(packages: Sequence[str]) -> tuple[str, dict[str, str | None]]:
+    """Return the host, and the versions of Python and of packages, None for missing ones."""
+    versions: dict[str, str | None] = {"Python": platform.python_version().rpartition(".")[0]}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return platform.node(), versions
 
 
 @contextmanager
@@ -52,57 +42,24 @@ def by_value() -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def require_software(packages: Sequence[str], examine_nodes: ExamineNodes, cluster: str) -> None:
+def require_same(
+    packages: Sequence[str], on_nodes: Mapping[str, Mapping[str, str | None]], cluster: str
+) -> None:
     """Raise EngineError unless Python and packages are the same on all nodes as here."""
-    here = examine(packages, ())
-    found: dict[str, str] = {}
-    for name, node in examine_nodes(packages, ()).items():
-        there, own = (info["python"].rpartition(".")[0] for info in (node, here))
-        if there != own:
-            found.setdefault("python", f"Python {there} on {name}, {own} here")
-        for package, version in here["packages"].items():
-            other = node["packages"].get(package)
+    _, versions = examine(packages)
+    differences: dict[str, str] = {}
+    for name, there in on_nodes.items():
+        for package, version in versions.items():
             # distfms may be run here from its sources, without being installed.
-            if version is not None and other != version:
-                text = f"{package} {other or 'missing'} on {name}, {version} here"
-                found.setdefault(package, text)
-    if found:
+            if version is not None and there[package] != version:
+                text = f"{package} {there[package] or 'missing'} on {name}, {version} here"
+                differences.setdefault(package, text)
+    if differences:
         raise EngineError(
             f"{cluster} does not run the same software as this machine: "
-            f"{'; '.join(found.values())}. Install the same versions there (or here) and restart "
-            "the cluster."
+            f"{'; '.join(differences.values())}. Install the same versions there (or here) and "
+            "restart the cluster."
         )
-
-
-def require_paths(paths: Sequence[str], examine_nodes: ExamineNodes) -> None:
-    """Raise EngineError unless all nodes see the local paths as this machine does.
-
-    They are asked in batches: a worker answers nobody else while it looks.
-    """
-    local = [os.path.abspath(path) for path in paths if "://" not in path]
-    for start in range(0, len(local), _BATCH):
-        _require_paths(local[start : start + _BATCH], examine_nodes)
-
-
-def _require_paths(local: Sequence[str], examine_nodes: ExamineNodes) -> None:
-    here = examine((), local)
-    for name, node in examine_nodes((), local).items():
-        problems = []
-        for path, size in here["sizes"].items():
-            found = node["sizes"][path]
-            if found is None:
-                problems.append(f"{path} cannot be read")
-            elif found != size and size is not None:
-                problems.append(f"{path} is another file ({found} bytes, {size} here)")
-        if problems:
-            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise EngineError(
-                f"{name[0].upper()}{name[1:]} sees other input than this machine: "
-                f"{'; '.join(problems[:3])}{more}. Put the input on storage that all nodes share "
-                "(a network file system, or object storage such as s3://) under the same path. "
-                "Embedded data and converted judgments are cached: where the job runs, set "
-                "DISTFMS_CACHE to a folder that all nodes share."
-            )
 
 
 def knock(host: str, port: int, timeout_s: float) -> bool:
@@ -114,7 +71,7 @@ def knock(host: str, port: int, timeout_s: float) -> bool:
         return False
 
 
-def speaks_grpc(host: str, port: str, timeout_s: float) -> bool:
+def speaks_grpc(host: str, port: int, timeout_s: float) -> bool:
     """Return whether a gRPC server answers, as Ray's do; Ray would wait for one for minutes."""
     if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
         return True  # Ray knows the certificates
@@ -128,15 +85,14 @@ def speaks_grpc(host: str, port: str, timeout_s: float) -> bool:
     return True
 
 
-def _size_of(path: str) -> int | None:
-    """Return the size of a readable file, -1 for a readable folder, else None."""
-    if not os.access(path, os.R_OK):
-        return None
-    return -1 if os.path.isdir(path) else os.path.getsize(path)
-
-
-def _version(name: str) -> str | None:
+@contextmanager
+def quiet_logs(*names: str) -> Iterator[None]:
+    """Keep back what loggers say that is dealt with here."""
+    levels = {name: logging.getLogger(name).level for name in names}
     try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+        for name in names:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

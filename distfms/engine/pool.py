@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from distfms.engine.graph import EventHandler, RetryPolicy, call_with_retry, times
+from distfms.engine.graph import EventHandler, call_with_retry, times
 from distfms.engine.tasks import Closing, LostError, Task, Tasks
 from distfms.errors import EngineError, SpecError
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 _POLL_S = 1.0
-# What starting a process and importing its modules may take besides, on a busy cluster.
-_START_S = 60.0
 _BUILDING = "building states"
 
 
@@ -36,7 +34,7 @@ class Reply:
 
 
 class Host:
-    """The states of one actor; requests are pickled calls of its methods, one at a time."""
+    """The states of one actor; requests are pickled calls of functions, one at a time."""
 
     def __init__(self) -> None:
         self.forget()
@@ -71,73 +69,57 @@ class Host:
         reply = Reply()
         try:
             if setup is not None:
-                build, shards, retry = pickle.loads(setup)
-                self.build(reply, build, shards, retry, log)
+                build, shards, attempts = pickle.loads(setup)
+                self._build(reply, build, shards, attempts, log)
             if request and not reply.errors:
-                method, call = pickle.loads(request)
-                getattr(self, method)(reply, call)
+                self._call(reply, *pickle.loads(request))
         except Exception as error:
             reply.errors[-1] = portable(error)
         return dump(reply)
 
-    def build(
+    def _build(
         self,
         reply: Reply,
         build: bytes,
         shards: dict[int, bytes],
-        retry: RetryPolicy,
-        log: Sequence[bytes] = (),
+        attempts: int,
+        log: Sequence[bytes],
     ) -> None:
         """Forget all states, make them from their shards and do the steps of the log again."""
         self._states = {}
         make = pickle.loads(build)
-
-        def one(index: int) -> None:
-            state, n_retries = call_with_retry(
-                lambda: make(pickle.loads(shards[index])),
-                policy=retry,
-                what=f"Building the state of shard {index}",
-            )
-            reply.n_retries += n_retries
-            reply.n_built += 1
-            for call in log:
-                function, message = pickle.loads(call)
-                changed, _ = function(state, message)
-                state = state if changed is None else changed
-                reply.n_replayed += 1
-            self._states[index] = state
-
-        self._each(reply, one, shards)
-
-    def step(self, reply: Reply, call: bytes) -> None:
-        """Call ``function(state, message)`` on every state."""
-
-        def one(index: int) -> None:
-            # Each shard gets a message of its own, which it may keep or change.
-            function, message = pickle.loads(call)
-            changed, answer = function(self._states[index], message)
-            # Pickled now, as the state may share memory with it.
-            reply.answers[index] = dump(answer)
-            if changed is not None:
-                self._states[index] = changed
-                reply.changed = True
-
-        self._each(reply, one, sorted(self._states))
-
-    def call(self, reply: Reply, call: bytes) -> None:
-        """Call ``function(state, item)`` on the first state."""
-
-        def one(index: int) -> None:
-            function, item = pickle.loads(call)
-            reply.answers[index] = dump(function(self._states[index], item))
-
-        self._each(reply, one, [min(self._states)])
-
-    @staticmethod
-    def _each(reply: Reply, work: Callable[[int], None], indices: Iterable[int]) -> None:
-        for index in indices:
+        for index, shard in shards.items():
             try:
-                work(index)
+                state, n_retries = call_with_retry(
+                    lambda shard=shard: make(pickle.loads(shard)),
+                    attempts=attempts,
+                    what=f"Building the state of shard {index}",
+                )
+                reply.n_retries += n_retries
+                reply.n_built += 1
+                for call in log:
+                    function, message = pickle.loads(call)
+                    changed, _ = function(state, message)
+                    state = state if changed is None else changed
+                    reply.n_replayed += 1
+                self._states[index] = state
+            except Exception as error:
+                reply.errors[index] = portable(error)
+
+    def _call(self, reply: Reply, call: bytes, is_item: bool) -> None:
+        """Call ``function(state, message)`` on every state, or on the first with an item."""
+        indices = sorted(self._states)
+        for index in indices[:1] if is_item else indices:
+            try:
+                # Each shard gets a message of its own, which it may keep or change.
+                function, message = pickle.loads(call)
+                result = function(self._states[index], message)
+                changed, answer = (None, result) if is_item else result
+                # Pickled now, as the state may share memory with it.
+                reply.answers[index] = dump(answer)
+                if changed is not None:
+                    self._states[index] = changed
+                    reply.changed = True
             except Exception as error:
                 reply.errors[index] = portable(error)
 
@@ -178,7 +160,7 @@ class PoolCounts:
     n_replayed : int
         Single steps of single shards done again to bring a rebuilt state up to date.
     n_lost : int
-        Actors that died or hung and were replaced.
+        Actors that died and were replaced.
     n_retries : int
         Attempts to build a state that were repeated after a transient error.
     """
@@ -199,7 +181,6 @@ class _Work:
     what: str
     index: int = 0
     task: Task | None = None
-    deadline_s: float = 0.0
     n_losses: int = 0
 
 
@@ -207,20 +188,19 @@ class ActorPool(Closing):
     """States, one for each shard, on actors that can be replaced.
 
     What an answer is depends on the shards and the messages only: not on the kind of pool, the
-    number of actors, or actors that died on the way. When an actor dies, hangs beyond the timeout,
-    or loses its node, its states are built again from their shards where its process was started
-    anew, or on another seat, the messages of the steps that changed them are replayed, and what it
-    was asked is asked again. `build` and functions must therefore be deterministic and free of
-    lasting effects elsewhere. Messages and answers are pickled on every kind of pool, so nobody
-    shares memory with the driver.
+    number of actors, or actors that died on the way. When an actor dies or loses its node, its
+    states are built again from their shards where its process was started anew, or on another seat,
+    the messages of the steps that changed them are replayed, and what it was asked is asked again.
+    `build` and functions must therefore be deterministic and free of lasting effects elsewhere.
+    Messages and answers are pickled on every kind of pool, so nobody shares memory with the driver.
 
     Parameters
     ----------
     tasks : Tasks
-    n_actors, retry, on_event, actor_bytes
-        See `distfms.engine.base.Executor.pool`.
     name : str
         ``"serial"``, ``"local"``, ``"dask"`` or ``"ray"``.
+    n_actors, attempts, on_event, actor_bytes
+        See `distfms.engine.base.Executor.pool`.
 
     Attributes
     ----------
@@ -234,8 +214,7 @@ class ActorPool(Closing):
         tasks: Tasks,
         name: str,
         n_actors: int,
-        *,
-        retry: RetryPolicy,
+        attempts: int,
         on_event: EventHandler,
         actor_bytes: int,
     ) -> None:
@@ -247,9 +226,7 @@ class ActorPool(Closing):
         self.counts = PoolCounts()
         self._tasks = tasks
         self._actor_bytes = actor_bytes
-        self._timeout_s = retry.timeout_s
-        # An actor that hangs is ended, so what it does needs no limit of its own.
-        self._retry = replace(retry, timeout_s=None)
+        self._attempts = attempts
         self._on_event = on_event
         self._seats: dict[int, Any] = {}
         self._built: set[int] = set()
@@ -283,9 +260,7 @@ class ActorPool(Closing):
         self._build = dump(build)
         self._shards = [dump(shard) for shard in shards]
         self._log = []
-        self._built.clear()
-        if self._tasks.light_seats:
-            self._drop(self._seats)
+        self._give_back()
         self._ask_all(_BUILDING, b"")
 
     def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
@@ -302,7 +277,7 @@ class ActorPool(Closing):
         Raises
         ------
         EngineError
-            Actors kept dying or hanging, or the pool has not been started, or failed before.
+            Actors kept dying, or the pool has not been started, or failed before.
         Exception
             What ``fn`` raised, for the first shard in order. The pool must be started again.
         """
@@ -310,7 +285,7 @@ class ActorPool(Closing):
         start_s = time.perf_counter()
         call = dump((fn, message))
         number = self.counts.n_steps + 1
-        replies = self._ask_all(f"step {number}", dump(("step", call)))
+        replies = self._ask_all(f"step {number}", dump((call, False)))
         if any(reply.changed for reply in replies):
             self._log.append(self._tasks.share(call))
         self.counts.n_steps = number
@@ -335,7 +310,7 @@ class ActorPool(Closing):
         self._require_ready()
 
         def work(index: int, item: Any) -> _Work:
-            request = dump(("call", dump((function, item))))
+            request = dump((dump((function, item)), True))
             return _Work(self._tasks.share(request), f"item {index}", index)
 
         ended = self._run(work(index, item) for index, item in enumerate(items))
@@ -345,12 +320,14 @@ class ActorPool(Closing):
 
     def close(self) -> None:
         """Give the actors back; safe to call twice."""
-        if self._ready and not self._tasks.light_seats:
-            while self._seats:
-                _, seat = self._seats.popitem()
-                self._tasks.keep(seat)
         self._ready = False
-        self._drop(self._seats)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._built.clear()
+        while self._seats:
+            _, seat = self._seats.popitem()
+            self._tasks.keep(seat)
 
     # --- requests, whatever happens ---
 
@@ -377,8 +354,10 @@ class ActorPool(Closing):
             for actor in range(min(self.n_actors, len(self._shards))):
                 go_on(actor)
             while works:
-                for actor, is_done in self._next(works).items():
-                    reply = self._reply(actor, works[actor], is_done)
+                tasks = [work.task for work in works.values() if work.task is not None]
+                done = self._tasks.done(tasks, _POLL_S)
+                for actor in [actor for actor, work in works.items() if work.task in done]:
+                    reply = self._reply(actor, works[actor])
                     if reply is not None:
                         work = works.pop(actor)
                         ended.append((work, reply))
@@ -395,43 +374,27 @@ class ActorPool(Closing):
         return ended
 
     def _post(self, actor: int, work: _Work) -> None:
-        limit_s, setup, log = self._timeout_s, None, []
+        setup = None
+        log: list[Any] = []
         if actor not in self._seats:
             self._seats[actor] = self._tasks.seat(self._actor_bytes)
         if actor not in self._built:
             shards = {i: self._shards[i] for i in range(actor, len(self._shards), self.n_actors)}
-            setup = dump((self._build, shards, self._retry))
+            setup = dump((self._build, shards, self._attempts))
             log = self._log
-            if limit_s is not None:
-                # A new process, every state, every step that is replayed, and the request.
-                limit_s = _START_S + limit_s * (2 + len(self._log))
-        work.deadline_s = float("inf") if limit_s is None else time.monotonic() + limit_s
         self._n_sent += 1
         arguments = (setup, work.request, self._n_sent, *log)
-        seat = self._seats[actor]
-        work.task = self._tasks.submit(Host.handle, *arguments, seat=seat, retry=self._retry)
+        options = {"seat": self._seats[actor], "attempts": self._attempts}
+        work.task = self._tasks.submit(Host.handle, *arguments, **options)
 
     def _drop(self, actors: Iterable[int]) -> None:
         for actor in list(actors):
             self._tasks.leave(self._seats.pop(actor))
             self._built.discard(actor)
 
-    def _next(self, works: Mapping[int, _Work]) -> dict[int, bool]:
-        """Wait for replies; return the actors that have one, or False for those that are late."""
-        soonest_s = min(work.deadline_s for work in works.values())
-        wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
-        done = self._tasks.done([work.task for work in works.values() if work.task], wait_s)
-        ends = {actor: True for actor, work in works.items() if work.task in done}
-        now_s = time.monotonic()
-        late = {actor: False for actor, work in works.items() if now_s >= work.deadline_s}
-        return late | ends
-
-    def _reply(self, actor: int, work: _Work, is_done: bool) -> Reply | None:
+    def _reply(self, actor: int, work: _Work) -> Reply | None:
         """Return the reply to a request; ask again where the actor is lost."""
         assert work.task is not None
-        if not is_done:
-            self._replace(actor, work, f"it did not answer in time ({work.what})")
-            return None
         try:
             raw = self._tasks.result(work.task)
         except LostError as loss:
@@ -456,7 +419,7 @@ class ActorPool(Closing):
         """Have an actor's work done on another seat."""
         lost = self._seats[actor]
         self._drop([actor])
-        if self._retry.allows(work.n_losses + 1):
+        if work.n_losses + 1 < self._attempts:
             self._seats[actor] = self._tasks.seat(self._actor_bytes, instead_of=lost)
         self._repeat(actor, work, reason)
 
@@ -465,12 +428,11 @@ class ActorPool(Closing):
         work.n_losses += 1
         self.counts.n_lost += 1
         self._event("actor_lost", actor=actor, reason=reason, n_losses=self.counts.n_lost)
-        if not self._retry.allows(work.n_losses):
+        if work.n_losses >= self._attempts:
             raise EngineError(
                 f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: {reason}. It "
-                "probably ran out of memory, or a step exceeded its timeout: use more and smaller "
-                "shards, fewer actors or a longer timeout, then run the same command again; "
-                "finished work is kept."
+                "probably ran out of memory: use more and smaller shards or fewer actors, then run "
+                "the same command again; finished work is kept."
             )
         self._post(actor, work)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import zip_longest
 from typing import Any
 
-from distfms.engine import nodes
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.graph import USUAL, Partial, RetryPolicy, UnitReport
+from distfms.engine.graph import Leaf, UnitReport
 from distfms.engine.memory import available_bytes, require_room
 from distfms.engine.pool import Host
 from distfms.engine.ray_session import RaySession
@@ -32,7 +29,7 @@ class RayExecutor(Executor):
     Ray 2.60 (``task_manager.cc: Tried to complete task that was not pending``).
 
     A seat is an actor that needs no processor of its own, so that tasks of the same job can run
-    between steps; they are spread over the processors of the nodes.
+    between steps; they are spread over the nodes.
 
     Parameters
     ----------
@@ -57,7 +54,7 @@ class RayExecutor(Executor):
         try:
             self.address = self.session.address
             n_processors = self.session.n_processors
-            self.workers = self.actors = min(workers or n_processors, n_processors)
+            self.workers = min(workers or n_processors, n_processors)
             if self.session.started_here:
                 # Processes that start take seconds, which are not those of the first pass.
                 self.map(abs, range(self.workers))
@@ -65,21 +62,15 @@ class RayExecutor(Executor):
             self.session.close()
             raise
 
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        seat: Any = None,
-        retry: RetryPolicy = USUAL,
-        is_leaf: bool = False,
-    ) -> Task:
+    def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Start a task of Ray, or ask an actor; see `Tasks.submit`."""
         values = [one.value if isinstance(one, Task) else one for one in arguments]
-        n_retries = retry.attempts - 1
         if seat is not None:
-            answer = seat.call.options(max_task_retries=n_retries).remote(function, *values)
+            ask = seat.call.options(max_task_retries=attempts - 1)
+            answer = ask.remote(function, *values)
             return Task(answer, answer, seat)
-        return Task(*self._call.options(max_retries=n_retries).remote(function, *values))
+        call = self._call.options(max_retries=attempts - 1)
+        return Task(*call.remote(function, *values))
 
     def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
         """Wait for a task; see `Tasks.done`."""
@@ -118,13 +109,15 @@ class RayExecutor(Executor):
         return reports
 
     def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
-        """Start an actor, on the next processor going round the nodes."""
+        """Start an actor, on the next node in turn that has the memory."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         with self.session.asking():
-            processors = self._processors(actor_bytes)
-            node = processors[self._n_seats % len(processors)]
+            memory_bytes = self.session.memory_bytes()
+            ids = [n for n, room in memory_bytes.items() if room >= actor_bytes]
+            ids = ids or [*memory_bytes]
+            node = ids[self._n_seats % len(ids)]
             self._n_seats += 1
             # No memory is claimed, as Ray would wait for it without an end.
             strategy = NodeAffinitySchedulingStrategy(node, soft=True)
@@ -137,7 +130,8 @@ class RayExecutor(Executor):
 
         # It may have died before, or its cluster.
         with suppress(Exception):
-            ray.kill(seat, no_restart=True)
+            if ray.is_initialized():
+                ray.kill(seat, no_restart=True)
 
     def share(self, request: bytes) -> Any:
         """Put a large request into the object store."""
@@ -150,37 +144,21 @@ class RayExecutor(Executor):
         largest = max(self.session.memory_bytes().values())
         require_room(actor_bytes, largest, "the largest node of the Ray cluster")
 
-    def probe(self, paths: Sequence[str]) -> None:
-        """Check that every node sees these local paths as this machine does."""
-        if not self.session.started_here:
-            nodes.require_paths(paths, self.session.examine)
-
     def available_bytes(self) -> int | None:
         """Return the memory for tasks over all nodes; for a cluster here, what is free of it."""
-        total = sum(self.session.memory_bytes().values()) or None
-        here = available_bytes() if self.address == "local" else None
-        known = [value for value in (total, here) if value is not None]
-        return min(known) if known else None
+        total = sum(self.session.memory_bytes().values())
+        return min(total, available_bytes()) if self.address == "local" else total
 
     def close(self) -> None:
         """Disconnect; stop the cluster when it was started here."""
         super().close()
         self.session.close()
 
-    def _processors(self, actor_bytes: int) -> list[str]:
-        """Return node ids, one for each processor, going round the nodes."""
-        living = self.session.living_nodes()
-        fitting = [n for n in living if n["Resources"].get("memory", 0) >= actor_bytes]
-        columns = [[n["NodeID"]] * int(n["Resources"]["CPU"]) for n in fitting or living]
-        return [node for row in zip_longest(*columns) for node in row if node is not None]
-
 
 def _call(function: Callable[..., Any], *values: Any) -> tuple[Any, tuple[UnitReport, ...]]:
     """Call a function in a task of Ray; return reports beside its value."""
     value = function(*values)
-    if isinstance(value, Partial):
-        return replace(value, reports=()), value.reports
-    return value, ()
+    return (value.value, value.reports) if isinstance(value, Leaf) else (value, ())
 
 
 class _Actor:

@@ -8,16 +8,15 @@ import os
 import re
 import shutil
 import signal
-import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.graph import USUAL
+from distfms.engine.graph import ATTEMPTS
 from distfms.engine.memory import n_processors
 from distfms.errors import EngineError, SpecError
 from distfms.spec import check_address
@@ -28,7 +27,6 @@ _SAME_VERSION = ("distfms", "ray", "dask", "cloudpickle", "numpy")
 _PROBE_S = 60.0
 _ASK_S = 1.0
 _SILENCE_S = 60.0
-_REMOVAL_S = 5.0
 #: Settings of Ray for the processes of a cluster that starts here: agents notice the end of their
 #: node by a pipe, however early it ends, and wait less long to tell a head that has ended, too.
 _FATE = {
@@ -81,6 +79,8 @@ class RaySession:
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
+        self._head: tuple[str, int] = ("", 0)
+        self._raylet: tuple[str, int] | None = None
         self._worked_s = -math.inf
         try:
             check_address("ray", self.address)
@@ -90,19 +90,16 @@ class RaySession:
         self.started_here = self._owns and self.address == "local"
         if self._owns:
             self._connect(workers)
-        else:
-            self._require_same_cluster()
         try:
-            self._head = self._find_head()
-            self._raylet = self._find_raylet()
+            self._find()
             self._asked_s = self._answered_s = time.monotonic()
             if not self.started_here:
                 cluster = f"The Ray cluster at {self.address}"
-                nodes.require_software(_SAME_VERSION, self.examine, cluster)
+                nodes.require_same(_SAME_VERSION, self.examine(), cluster)
         except BaseException:
             self.close()
             raise
-        if on_silence is not None and self._owns and self._head and self.address != "local":
+        if on_silence is not None and self._owns and not self.started_here:
             watch = (self._head, on_silence, self._closed)
             threading.Thread(target=watch_head, args=watch, daemon=True).start()
 
@@ -114,53 +111,47 @@ class RaySession:
         return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def living_nodes(self) -> list[Mapping[str, Any]]:
-        """Return the nodes with processors, in an order that does not change."""
-        while not (alive := self._nodes_that_work()):
-            self._require_nodes()
-            time.sleep(_ASK_S)
-        return sorted(alive, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
+        """Return the nodes with processors, in an order that does not change.
 
-    def _nodes_that_work(self) -> list[Mapping[str, Any]]:
+        Raises EngineError where there has been none for long: Ray would wait for ever.
+        """
         import ray
 
-        alive = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
-        if alive:
-            self._worked_s = time.monotonic()
-        return alive
-
-    def _require_nodes(self) -> None:
-        """Raise EngineError where no node has worked for long: Ray would wait for ever."""
-        if not self._nodes_that_work() and time.monotonic() - self._worked_s > _SILENCE_S:
-            raise EngineError(
-                f"The Ray cluster at {self.address} has no node with processors. Add one with "
-                "`ray start --address ...`, then run the same command again; finished work is kept."
-            )
+        while True:
+            alive = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+            if alive:
+                self._worked_s = time.monotonic()
+                return sorted(alive, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
+            if time.monotonic() - self._worked_s > _SILENCE_S:
+                raise EngineError(
+                    f"The Ray cluster at {self.address} has no node with processors. Add one with "
+                    "`ray start --address ...`, then run the same command again; finished work is "
+                    "kept."
+                )
+            time.sleep(_ASK_S)
 
     def memory_bytes(self) -> dict[str, int]:
         """Return the memory for tasks and actors of each node, by its id."""
         return {n["NodeID"]: int(n["Resources"].get("memory", 0)) for n in self.living_nodes()}
 
-    def examine(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Have every node say what it has; by its name. Nodes lost meanwhile are left out."""
+    def examine(self) -> dict[str, dict[str, str | None]]:
+        """Return the versions of software on each node; nodes lost meanwhile are left out."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         living = [node["NodeID"] for node in self.living_nodes()]
         with nodes.by_value():
-            task = ray.remote(num_cpus=0, max_retries=USUAL.attempts - 1)(nodes.examine)
+            task = ray.remote(num_cpus=0, max_retries=ATTEMPTS - 1)(nodes.examine)
             seats = [NodeAffinitySchedulingStrategy(node, soft=False) for node in living]
-            asked = [task.options(scheduling_strategy=s).remote(packages, paths) for s in seats]
+            asked = [task.options(scheduling_strategy=s).remote(_SAME_VERSION) for s in seats]
         try:
             answers = ray.get(asked, timeout=_PROBE_S)
         except ray.exceptions.RayError as error:
             if set(living) - {node["NodeID"] for node in self.living_nodes()}:
-                return self.examine(packages, paths)
+                return self.examine()
             raise explained(error) from error
-        names = [
-            f"node {answer['host']} ({node[:8]})"
-            for node, answer in zip(living, answers, strict=True)
-        ]
-        return dict(zip(names, answers, strict=True))
+        named = zip(living, answers, strict=True)
+        return {f"node {host} ({node[:8]})": versions for node, (host, versions) in named}
 
     def check(self) -> None:
         """Raise EngineError when this machine's node, or the head for a while, does not answer.
@@ -168,14 +159,14 @@ class RaySession:
         Without a head Ray waits for a minute and then ends the whole process. Without its node,
         with which the head ends the job, it ends the process or waits for ever.
         """
-        if self._head is None or time.monotonic() - self._asked_s < _ASK_S:
+        if time.monotonic() - self._asked_s < _ASK_S:
             return
         self._asked_s = time.monotonic()
         if self._raylet is not None and not nodes.knock(*self._raylet, self._timeout_s):
             raise EngineError(_lost("the raylet of this machine is gone"))
         if nodes.knock(*self._head, _ASK_S):
             self._answered_s = time.monotonic()
-            self._require_nodes()
+            self.living_nodes()
         elif time.monotonic() - self._answered_s > self._timeout_s:
             raise EngineError(_lost("its head is gone"))
 
@@ -195,12 +186,13 @@ class RaySession:
         if self._closed.is_set() or not self._owns:
             return
         try:
-            with _quiet():
+            with warnings.catch_warnings(action="ignore"), nodes.quiet_logs("ray"):
                 ray.shutdown()
         finally:
             # Not before: with a head that is cut off, Ray's end does not end either.
             self._closed.set()
-            _remove(self._folder)
+            if self._folder:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _connect(self, workers: int | None) -> None:
         """Connect to a cluster or start one."""
@@ -213,7 +205,7 @@ class RaySession:
             host, _, port = self.address.removeprefix("ray://").rpartition(":")
             # Ray would take minutes to say that nobody is there, or no head of a cluster.
             is_there = nodes.knock(host, int(port), self._timeout_s)
-            if not is_there or not nodes.speaks_grpc(host, port, self._timeout_s):
+            if not is_there or not nodes.speaks_grpc(host, int(port), self._timeout_s):
                 raise EngineError(
                     f"No Ray cluster answers at {self.address} (tried for at most "
                     f"{self._timeout_s:.0f} s). Start one with `ray start --head`, or use the "
@@ -221,8 +213,9 @@ class RaySession:
                 )
         for name, value in _FATE.items():
             os.environ.setdefault(name, value)
+        before = signal.getsignal(signal.SIGTERM)
         try:
-            with _quiet(), _own_handler_of(signal.SIGTERM):
+            with warnings.catch_warnings(action="ignore"), nodes.quiet_logs("ray"):
                 context = ray.init(
                     address=self.address,
                     log_to_driver=False,
@@ -234,41 +227,25 @@ class RaySession:
             with suppress(Exception):
                 ray.shutdown()
             raise _not_connected(self.address, error) from error
+        # Ray puts an end of its own in its place; where nothing was set, that stays.
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
         if self.started_here:
             self._folder = context.address_info["session_dir"]
 
-    def _require_same_cluster(self) -> None:
+    def _find(self) -> None:
+        """Find where the life of the head shows, and that of the node that this process is on."""
         import ray
 
-        if self.address in ("local", "auto") or self.address.startswith("ray://"):
-            return
-        connected = ray.get_runtime_context().gcs_address
-        if _by_number(self.address) != _by_number(connected):
-            raise EngineError(
-                f"This process is already connected to the Ray cluster at {connected} and cannot "
-                f"also use the one at {self.address}. Call ray.shutdown() first, or use another "
-                "process."
-            )
-
-    def _find_head(self) -> tuple[str, int] | None:
-        """Return host and port at which the head's life can be seen."""
-        import ray
-
-        text = self.address
-        if not text.startswith("ray://"):
-            text = ray.get_runtime_context().gcs_address or ""
-        host, _, port = text.removeprefix("ray://").rpartition(":")
-        return (host, int(port)) if port.isdigit() else None
-
-    def _find_raylet(self) -> tuple[str, int] | None:
-        """Return host and port of the node that this process works through, if it can be seen."""
-        import ray
-
-        if self.address.startswith("ray://"):
-            return None
-        node = ray.get_runtime_context().get_node_id()
-        places = {n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in ray.nodes()}
-        return places[node] if nodes.knock(*places[node], self._timeout_s) else None
+        context = ray.get_runtime_context()
+        is_client = self.address.startswith("ray://")
+        address = self.address.removeprefix("ray://") if is_client else context.gcs_address
+        host, _, port = address.rpartition(":")
+        self._head = (host, int(port))
+        for node in [] if is_client else ray.nodes():
+            place = (node["NodeManagerAddress"], node["NodeManagerPort"])
+            if node["NodeID"] == context.get_node_id() and nodes.knock(*place, self._timeout_s):
+                self._raylet = place
 
 
 def watch_head(
@@ -340,47 +317,3 @@ def _not_connected(address: str, error: Exception) -> EngineError:
         "--head` printed, that this machine is a node of that cluster (else connect as a client, "
         "ray://host:10001, or use `distfms submit`), and that the same versions are installed."
     )
-
-
-def _by_number(address: str) -> tuple[str, str]:
-    """Return host, by its number, and port of an address."""
-    host, _, port = address.rpartition(":")
-    with suppress(OSError):
-        host = socket.gethostbyname(host)
-    return host, port
-
-
-def _remove(folder: str) -> None:
-    """Delete the folder of a session, to which its last processes may still write."""
-    last_s = time.monotonic() + _REMOVAL_S
-    while folder and os.path.isdir(folder) and time.monotonic() < last_s:
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.05)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what Ray warns of while it starts, connects and stops."""
-    logger = logging.getLogger("ray")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextmanager
-def _own_handler_of(number: signal.Signals) -> Iterator[None]:
-    """Keep what this process does on a signal; Ray puts an end of its own in its place.
-
-    Where nothing was set, Ray's stays: it stops the cluster that was started here.
-    """
-    before = signal.getsignal(number)
-    try:
-        yield
-    finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(number, before)

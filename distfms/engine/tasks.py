@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import Any, Self
 
-from distfms.engine.graph import USUAL, Partial, RetryPolicy, UnitReport
+from distfms.engine.graph import Leaf, UnitReport
 
 #: Seconds between looks at a cluster that has nothing to say.
 POLL_S = 0.5
@@ -50,29 +50,15 @@ class Tasks(Closing):
 
     A seat is a process that keeps states for a pool, in a `distfms.engine.pool.Host`. What is
     submitted to it runs there, one after the other, and is given that host.
-
-    Attributes
-    ----------
-    light_seats : bool
-        Whether seats cost nothing to open, so that a pool takes new ones each time it starts.
     """
 
-    light_seats: bool = False
-
     @abstractmethod
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        seat: Any = None,
-        retry: RetryPolicy = USUAL,
-        is_leaf: bool = False,
-    ) -> Task:
+    def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Start ``function(*arguments)``, or ``function(host, *arguments)`` on a seat.
 
-        Tasks among the arguments stand for their values. Work is begun as often as `retry` says
-        where its worker is lost; on a Dask cluster that is for the scheduler to say
-        (``distributed.scheduler.allowed-failures``). Reports come of leaves alone.
+        Tasks among the arguments stand for their values. Where its worker is lost, work is begun up
+        to so many `attempts`; on a Dask cluster that is for the scheduler to say
+        (``distributed.scheduler.allowed-failures``).
         """
 
     def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
@@ -107,7 +93,7 @@ class Tasks(Closing):
 
     @abstractmethod
     def keep(self, seat: Any) -> None:
-        """Take back a seat, which another pool may get; not called where seats are light."""
+        """Take back a seat, which another pool may get."""
 
     @abstractmethod
     def leave(self, seat: Any) -> None:
@@ -124,4 +110,4 @@ class Tasks(Closing):
 
 def reports_of(value: Any) -> tuple[UnitReport, ...]:
     """Return the reports of a leaf of a graph."""
-    return value.reports if isinstance(value, Partial) else ()
+    return value.reports if isinstance(value, Leaf) else ()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from distfms.data.files.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.graph import RetryPolicy, Unit, UnitReport, WorkerLoss
+from distfms.engine.graph import Unit, UnitReport
 from distfms.engine.local import SerialPool
 from distfms.engine.pool import ActorPool
 from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Inputs, PartialReader
@@ -49,7 +49,7 @@ class RunContext:
     inputs: Inputs
     steps: Steps
     executor: Executor
-    retry: RetryPolicy
+    attempts: int
     cache: Location | None
     record: Recorder
     value_bytes: int = 0
@@ -177,7 +177,7 @@ class RunContext:
             self.executor,
             finish_fn=finish,
             cache=cache,
-            retry=self.retry,
+            attempts=self.attempts,
             on_event=self.record if use_cache else self.record.iteration,
             value_bytes=self.value_bytes,
         )
@@ -197,15 +197,15 @@ class RunContext:
         tasks = list(items)
         done = set[int]()
 
-        def watch(news: UnitReport | WorkerLoss) -> None:
-            if what and isinstance(news, UnitReport):
-                done.add(news.index)
+        def watch(report: UnitReport) -> None:
+            done.add(report.index)
+            if what:
                 size = {"done": len(done), "total": len(tasks), "workers": self.workers}
                 self.record.event("task", what=what, **size)
 
         if self.steps.run is not None:
             self.steps.run.require_claim()
-        return self.executor.map(function, tasks, retry=self.retry, watch=watch)
+        return self.executor.map(function, tasks, attempts=self.attempts, watch=watch)
 
     def pool(
         self,
@@ -218,7 +218,7 @@ class RunContext:
         alone: bool = False,
     ) -> ActorPool:
         """Open a pool of actors of the executor's kind, or of none where they do not pay."""
-        n_actors = min(self.executor.actors, n_shards)
+        n_actors = min(self.executor.workers, n_shards)
         if alone:
             is_serial = True
             why = "some workers do not see the run folder"
@@ -230,7 +230,7 @@ class RunContext:
             on_actors, why = decide(self.actors, n_operations, single, self.executor.name)
             is_serial = not on_actors
         options: dict[str, Any] = {
-            "retry": self.retry,
+            "attempts": self.attempts,
             "on_event": self.record,
             "actor_bytes": shared_bytes
             + shard_bytes * -(-n_shards // (1 if is_serial else n_actors)),

@@ -20,7 +20,6 @@ from distfms import __version__
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.graph import RetryPolicy
 from distfms.errors import DistfmsError
 from distfms.methods.frame.contract import Finished, Inputs
 from distfms.runs.context import RunContext
@@ -135,8 +134,6 @@ def run_prepared(
         for line in projection.lines(path):
             say(line)
         projection.require(executor.available_bytes())
-        if executor.name != "local":  # whose workers see what this process sees
-            executor.probe(prepared.local_files())
         with reading(path):
             new_folders = missing_folders(path)
         if from_step is not None:  # before anything is touched
@@ -207,7 +204,7 @@ def _context(
         inputs=prepared.job.inputs,
         steps=steps,
         executor=executor,
-        retry=RetryPolicy(attempts=spec.engine.retries + 1, timeout_s=spec.engine.timeout_s),
+        attempts=spec.engine.retries + 1,
         cache=cache if projection.cached else None,
         packs_only=projection.cached == "packs",
         record=steps.record,

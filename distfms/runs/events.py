@@ -41,7 +41,6 @@ LEVELS = {
     "retry": "warning",
     "cache_corrupt": "warning",
     "cache_unwritable": "warning",
-    "worker_lost": "warning",
     "actor_lost": "warning",
 }
 
@@ -50,7 +49,6 @@ _NOTICES = {
     "retry": "{key} succeeded after retries: {n_retries}",
     "cache_corrupt": "the cached partial of {key} was damaged; recomputing it",
     "cache_unwritable": "cannot write the cache; continuing without it ({error})",
-    "worker_lost": "worker processes died; repeating their work",
 }
 
 #: Events of which there are too many to keep each.

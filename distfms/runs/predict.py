@@ -120,8 +120,6 @@ def predict_file(
     _refuse_place(target, data, options, into_folder)
     predict = partial(_predicted, files.called, predictor, parts)
     with single_threaded_blas(), make_executor(engine or EngineSection()) as executor:
-        if executor.name != "local":
-            executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
         if into_folder:
             made_with = [files.digest(), budget, with_folds, rows and vars(rows)]
             root = places.absolute(places.locate(os.path.expanduser(data), options))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from distfms.data.rows.roles import index_columns, is_categorical
 from distfms.engine.memory import n_processors
@@ -79,13 +78,6 @@ class Prepared:
     def projection(self, workers: int | None = None) -> Projection:
         """Project what the run will read, hold and write."""
         return project_job(self.spec, self.opened.inputs, self.job, workers)
-
-    def local_files(self) -> list[str]:
-        """Return the files that every worker has to see; what is on object storage is left out."""
-        inputs = self.opened.inputs
-        datasets = [*inputs.datasets, *([inputs.unlabelled] if inputs.unlabelled else [])]
-        paths = [file.path for dataset in datasets for file in dataset.files]
-        return [path for path in paths if Path(path).exists()]
 
 
 #: Classes from which texts may be none.

@@ -23,7 +23,7 @@ from distfms import cli
 from distfms.engine import nodes
 from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
-from distfms.engine.graph import RetryPolicy, Unit
+from distfms.engine.graph import Unit
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.ray_session import RaySession
 from distfms.errors import DistfmsError
@@ -144,14 +144,12 @@ def joining(address: str) -> dict[str, Any]:
         with executor.pool(2) as pool:
             pool.start(int, ["1", "2", "3"])
             answers = pool.step(lambda state, message: (None, state + message), 1)
-        elsewhere = {} if "//" in address else told(lambda: RayExecutor("192.0.2.77:6379"))
         workers = executor.workers
     return {
         "squares": squares,
         "gram": gram.tobytes().hex(),
         "answers": answers,
         "workers": workers,
-        "elsewhere": elsewhere,
         "connected": ray.is_initialized(),
     }
 
@@ -171,7 +169,7 @@ def nodes_and_head_lost(folder: str) -> dict[str, Any]:
             counts = vars(pool.counts)
         units = [Unit(str(ticket.index), ticket, 100) for ticket in tickets]
         reduction = map_reduce(units, node_killed_on_three, engine_tasks.concatenate, executor)
-        with executor.pool(1, retry=RetryPolicy(attempts=2)) as pool:
+        with executor.pool(1, attempts=2) as pool:
             pool.start(float, ["0.5"])
             pool.step(doze)
             made.head_node.kill_gcs_server(False)

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
-from distfms.engine.graph import RetryPolicy, Unit
+from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError
 from distfms.store.kept import PartialCache
@@ -38,7 +39,7 @@ def test_process_killed_every_time_ends_with_what_to_do(tmp_path):
     units, before = units_of(tmp_path), multiprocessing.active_children()
     with LocalExecutor(1, processes=True) as executor:
         with pytest.raises(EngineError, match=r"died 2 times.*fewer\s+workers"):
-            run(units, tasks.killed_on_three, executor, retry=RetryPolicy(attempts=2))
+            run(units, tasks.killed_on_three, executor, attempts=2)
         assert units[3].payload.attempts == 2
         assert executor.map(tasks.square, [2]) == [4]  # usable again
     assert set(multiprocessing.active_children()) <= set(before)
@@ -195,15 +196,12 @@ def test_scheduler_without_workers():
 
 
 def test_other_versions_on_the_cluster(cluster, monkeypatch):
-    real = DaskExecutor._examine
+    real = DaskExecutor.examine
 
-    def altered(self, packages, paths):
-        nodes = real(self, packages, paths)
-        for node in nodes.values():
-            node["packages"] = node["packages"] | {"numpy": "0.0.1"}
-        return nodes
+    def altered(self):
+        return {name: node | {"numpy": "0.0.1"} for name, node in real(self).items()}
 
-    monkeypatch.setattr(DaskExecutor, "_examine", altered)
+    monkeypatch.setattr(DaskExecutor, "examine", altered)
     with pytest.raises(EngineError, match=r"numpy 0\.0\.1 on Dask worker tcp.*Install the same"):
         DaskExecutor(cluster.scheduler_address)
 
@@ -250,7 +248,7 @@ def test_dask_cluster_after_failures(cluster, tmp_path):
         for _ in range(5):
             units = units_of(tmp_path, 13)
             with pytest.raises(EngineError, match="failed once"):
-                run(units, tasks.always_fails_on_three, executor, retry=RetryPolicy(1))
+                run(units, tasks.always_fails_on_three, executor, attempts=1)
             assert executor.map(tasks.square, range(4)) == [0, 1, 4, 9]
         until(lambda: not cluster.scheduler.tasks)
 
@@ -292,11 +290,9 @@ def test_scheduler_gone_in_the_middle(tmp_path):
         try:
             with pytest.raises(EngineError, match="stopped, was restarted"):
                 executor.map(mark_and_sleep, [ticket])
-            map_, probe = (lambda: executor.map(abs, [1])), lambda: executor.probe([__file__])
-            for status, asks in (
-                ("closing", (map_,)),
-                ("closed", (map_, probe, executor.available_bytes)),
-            ):
+            map_ = partial(executor.map, abs, [1])
+            after = (map_, executor.available_bytes)
+            for status, asks in (("closing", (map_,)), ("closed", after)):
                 while executor.client.status not in (status, "closed"):
                     time.sleep(0.001)
                 for ask in asks:
@@ -321,22 +317,6 @@ def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster)
             topic for topic in executor.client.get_events() if str(topic).startswith("distfms")
         ]
     assert_threads_end(threads)
-
-
-@pytest.mark.slow
-def test_hung_task_leaves_the_dask_worker_to_others(tmp_path):
-    """Other people's work may run in the same process."""
-    units = units_of(tmp_path, 4)
-    retry = RetryPolicy(timeout_s=2.0)
-    with (
-        dask_cluster(n_workers=1, processes=True) as cluster,
-        DaskExecutor(cluster.scheduler_address) as executor,
-    ):
-        before = executor.map(lambda _: os.getpid(), [0])
-        done = run(units, tasks.hangs_once_on_three, executor, retry=retry)
-        assert executor.map(lambda _: os.getpid(), [0]) == before
-    assert (done.value, done.n_retries) == ((0, 1, 2, 3), 1)
-    assert attempts(units) == [1, 1, 1, 2]
 
 
 def assert_threads_end(before):

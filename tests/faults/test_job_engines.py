@@ -4,7 +4,6 @@ there or not fit, of which a job says so before it reads or writes anything."""
 import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
-from distfms.engine.ray_session import RaySession
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
@@ -62,27 +61,6 @@ def test_passes_of_a_job_on_ray_are_graphs_of_dask(ray_session, jobs, tmp_path, 
     for graph in graphs:
         assert sum("unit" in key[0] for key in graph) == CASES["multiselect"].n_partitions
     jobs.require_sound("multiselect", tmp_path / "runs", folder)
-
-
-def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
-    ray_session, jobs, tmp_path, monkeypatch
-):
-    real = RaySession.examine
-
-    def elsewhere(self, packages, paths):
-        ((name, node),) = real(self, packages, paths).items()
-        return {name: node, "node other": node | {"sizes": dict.fromkeys(paths)}}
-
-    monkeypatch.setattr(RaySession, "examine", elsewhere)
-    engine = {"kind": "ray", "workers": 2}
-    spec = jobs.spec("multiselect", tmp_path / "runs", engine=engine)
-    with (
-        disturbed(Plan(str(tmp_path / "marks"))) as plan,
-        pytest.raises(EngineError, match=r"Node other .*part-0\.parquet cannot be read"),
-    ):
-        run_job(spec)
-    assert plan.reads() == []
-    assert not (tmp_path / "runs" / "small").exists()
 
 
 @pytest.mark.slow

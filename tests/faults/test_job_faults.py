@@ -14,20 +14,14 @@ from tests.faults.disturbance import Plan, disturbed
 N_SHARDS = 3
 STRUCK = 2  # the partition at which it happens
 STEP = 5  # the step of the search at which it happens
-# Longer than a worker takes for its first partition on a busy machine.
-HANG_S = 8.0
 ENGINES = ("ray", "dask", "processes")
-MISHAPS = ("kill", "raise", "hang")
+MISHAPS = ("kill", "raise")
 USUAL = {("ray", "kill"), ("processes", "kill")}
 
 
 def marks_of(engine, mishap):
     """Errors that tasks raise are retried by the tasks themselves, on every engine alike."""
     return () if (engine, mishap) in USUAL else pytest.mark.slow
-
-
-def settings(mishap):
-    return {"timeout_s": HANG_S} if mishap == "hang" else {}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +40,7 @@ def settings(mishap):
 )
 def test_worker_of_a_job(engine, kind, mishap, jobs, tmp_path):
     n = CASES[kind].n_partitions
-    spec = jobs.spec(kind, tmp_path / "runs", engine=engine | settings(mishap))
+    spec = jobs.spec(kind, tmp_path / "runs", engine=engine)
     with disturbed(Plan(str(tmp_path / "marks"), partition=STRUCK, mishap=mishap)) as plan:
         folder = run_job(spec).folder
     assert plan.happened
@@ -62,15 +56,11 @@ def test_worker_of_a_job(engine, kind, mishap, jobs, tmp_path):
 
 @pytest.mark.parametrize(
     ("engine", "mishap"),
-    [
-        ("ray", "kill"),
-        pytest.param("ray", "hang", marks=pytest.mark.slow),
-        pytest.param("threads", "kill", marks=pytest.mark.slow),
-    ],
+    [("ray", "kill"), pytest.param("threads", "kill", marks=pytest.mark.slow)],
     indirect=["engine"],
 )
 def test_actor_of_a_job(engine, mishap, jobs, tmp_path):
-    spec = jobs.spec("blocks", tmp_path / "runs", engine=engine | settings(mishap))
+    spec = jobs.spec("blocks", tmp_path / "runs", engine=engine)
     plan = Plan(str(tmp_path / "marks"), step=STEP, mishap=mishap)
     with small_blocks(), disturbed(plan):
         folder = run_job(spec).folder

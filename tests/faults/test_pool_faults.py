@@ -1,12 +1,10 @@
 """What breaks in pools of actors: exact counts of what is done again, clear errors."""
 
 import os
-import signal
 
 import pytest
 
 from distfms.engine.dask_cluster import DaskExecutor
-from distfms.engine.graph import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import pool_tasks
 from tests.conformance.engine_tasks import dask_cluster
@@ -40,19 +38,8 @@ def test_killed_actor(kind, tmp_path):
 
 
 @LOCALLY
-def test_hanging_actor(kind, tmp_path):
-    events = []
-    with pool_of(kind, retry=RetryPolicy(timeout_s=3.0), on_event=events.append) as pool:
-        pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
-        answers = pool.step(pool_tasks.walk, (2, pool_tasks.Mishap(3, "hang")))
-        assert [a.tobytes() for a in answers] == walked(tmp_path, 1)
-        assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
-    assert "did not answer in time (step 1)" in events[0]["reason"]
-
-
-@LOCALLY
 def test_actor_that_dies_every_time(kind):
-    with pool_of(kind, 1, retry=RetryPolicy(attempts=2)) as pool:
+    with pool_of(kind, 1, attempts=2) as pool:
         pool.start(int, ["1"])
         with pytest.raises(EngineError, match=r"Actor 0 was lost 2 times while step 1.*memory"):
             pool.step(die)
@@ -79,33 +66,8 @@ def dead_at_first_attempt(shard):
 
 
 @LOCALLY
-def test_item_that_hangs(kind, tmp_path):
-    with pool_of(kind, retry=RetryPolicy(timeout_s=3.0)) as pool:
-        pool.start(pool_tasks.alike, pool_tasks.shards(tmp_path, 2))
-        items = [(n, pool_tasks.Mishap(0, "hang")) for n in range(4)]
-        answers = pool.map(pool_tasks.evaluate, items)
-        assert [number for number, _ in answers] == [0, 1, 2, 3]
-        counts = {name: n for name, n in vars(pool.counts).items() if n}
-    assert counts == {"n_items": 4, "n_built": 3, "n_lost": 1}
-
-
-def test_process_that_takes_nothing(tmp_path):
-    """It is stopped before it reads a message that no pipe holds; others go on."""
-    with pool_of("local", retry=RetryPolicy(timeout_s=3.0)) as pool:
-        pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
-        os.kill(pool._seats[1]._process.pid, signal.SIGSTOP)
-        sizes = pool.step(measure, bytes(2**22))
-        assert sizes == [2**22] * 4
-        assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
-
-
-def measure(rows, message):
-    return None, len(message)
-
-
-@LOCALLY
 def test_storage_that_keeps_failing_ends_the_start(kind):
-    with pool_of(kind, retry=RetryPolicy(attempts=2)) as pool:
+    with pool_of(kind, attempts=2) as pool:
         with pytest.raises(EngineError, match=r"state of shard 0 failed 2 times.*hung up.*storage"):
             pool.start(hang_up, [0, 1, 2])
         pool.start(int, ["1"])

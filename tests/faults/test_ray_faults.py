@@ -7,8 +7,7 @@ import dask
 import pytest
 
 from distfms.engine.base import map_reduce
-from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, build_graph
-from distfms.engine.local import LocalExecutor
+from distfms.engine.graph import Unit, UnitRunner, build_graph
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.conformance import pool_tasks
@@ -22,7 +21,7 @@ from tests.ray_here import run_script
 def test_failure_is_told_before_all_units_ran(executor, tmp_path):
     units = units_of(tmp_path, 120)  # in batches of eight, of which four are out at a time
     with pytest.raises(EngineError, match="'unit-3' failed once"):
-        map_reduce(units, slow_but_three, tasks.concatenate, executor, retry=RetryPolicy(1))
+        map_reduce(units, slow_but_three, tasks.concatenate, executor, attempts=1)
     assert sum(attempts(units)) < 100
 
 
@@ -39,7 +38,7 @@ def test_collection_survives_a_lost_worker(executor, tmp_path):
     assert [item.attempts for item in items] == [1, 1, 1, 2, 1, 1, 1, 1]
     items[3].path.unlink()
     with pytest.raises(EngineError, match=r"repeatedly lost the work \(WorkerCrashedError"):
-        tree.compute(scheduler=executor.get, retry=RetryPolicy(1))
+        tree.compute(scheduler=executor.get, attempts=1)
     assert items[3].attempts == 1
 
 
@@ -57,39 +56,13 @@ def test_few_values_are_between_the_tasks_of_a_pass(executor):
         told += 1
 
     units = [Unit(str(i), i) for i in range(256)]
-    runner = UnitRunner(tasks.square, tasks.add, None, RetryPolicy(), True)
+    runner = UnitRunner(tasks.square, tasks.add)
     graph, hooks = build_graph(units, runner), (None, None, None, look, None)
-    root = executor.get(graph.tasks, graph.root, watch=count, callbacks=[hooks])
-    assert root.value == sum(i * i for i in range(256))
+    total = executor.follow(graph.tasks, graph.root, watch=count, callbacks=[hooks])
+    assert total == sum(i * i for i in range(256))
     assert told == 256
     # Each running task can hold up one full subtree of each size, on a busy machine.
     assert peak <= (4 + 1) * 8
-
-
-@pytest.mark.parametrize(
-    ("kind", "timeout_s"),
-    [("threads", 0.5), ("processes", 2.0), pytest.param("ray", 2.0, marks=pytest.mark.slow)],
-)
-def test_hanging_task_is_done_again(kind, timeout_s, tmp_path, request):
-    units = units_of(tmp_path)
-    made = (
-        request.getfixturevalue("executor")
-        if kind == "ray"
-        else LocalExecutor(1, processes=kind == "processes")
-    )
-    retry = RetryPolicy(timeout_s=timeout_s)
-    with made as executor:
-        reduction = map_reduce(
-            units, tasks.hangs_once_on_three, tasks.concatenate, executor, retry=retry
-        )
-        assert reduction.value == tuple(range(N_UNITS))
-        assert attempts(units) == [1, 1, 1, 2, 1, 1, 1, 1]
-        items = tasks.tickets(tmp_path, 5)
-        items[3].path.unlink()
-        assert executor.map(tasks.hangs_once_on_three, items, retry=retry) == [
-            (i,) for i in range(5)
-        ]
-        assert items[3].attempts == 2
 
 
 #: By default it takes Ray half a minute to notice that a node is gone.
@@ -157,5 +130,5 @@ def test_node_that_is_lost_while_it_is_asked_is_left_out(executor, monkeypatch):
     there = session.living_nodes()
     answers = iter([[*there, {**there[0], "NodeID": "0" * 56}], there, there])
     monkeypatch.setattr(session, "living_nodes", lambda: next(answers))
-    assert len(session.examine((), ())) == len(there)
+    assert len(session.examine()) == len(there)
     assert list(answers) == []

@@ -28,8 +28,8 @@ def test_input_that_one_host_has_alone(lan, dask):
         host.run("cp", "-r", lab.SHARED / "data", lab.PRIVATE / "data").check_returncode()
     job = lan.job("dask-alone", "/tmp/shared/data", "/tmp/data")
     result = distfms(lan.client, "run", job, *dask)
-    assert result.returncode == 1
-    assert "on worker sees other input" in result.stderr
+    assert result.returncode == 2
+    assert "or a worker does not see it" in result.stderr
 
 
 def test_worker_cut_off(lan, dask, expected):

@@ -248,8 +248,9 @@ def _piece(partition: Partition, start: int, rows: Rows) -> HeldPartition:
 
 def _changed(partition: Partition) -> DataError:
     return DataError(
-        f"The file {partition.path} changed while the job was running: run the job again when "
-        "nothing writes to its data."
+        f"The file {partition.path} changed while the job was running, or a worker sees another "
+        "one of this path: run the job again when nothing writes to its data, on storage that all "
+        "workers share."
     )
 
 

@@ -190,8 +190,9 @@ def readable(path: str, form: str = "Parquet") -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(
-            f"The file {path} was removed while the job was running. Restore it or run the job "
-            "again."
+            f"The file {path} was removed while the job was running, or a worker does not see it. "
+            "Restore it, or put the data on storage that all workers share (a network file system, "
+            "or object storage such as s3://), then run the job again."
         ) from error
     except PermissionError as error:
         raise DataError(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import threading
@@ -14,7 +13,6 @@ from distfms.engine.base import map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
-from distfms.errors import SpecError
 
 
 def blas_threads() -> set[int]:
@@ -114,12 +112,3 @@ with single_threaded_blas():
 assert os.environ["OPENBLAS_NUM_THREADS"] == "2"
 assert "OMP_NUM_THREADS" not in os.environ
 """)
-
-
-@pytest.mark.parametrize("limit", [700_000 * 1024, 2 * 2**30 - 1])
-def test_too_little_address_space_is_refused(monkeypatch, limit) -> None:
-    """OpenBLAS and others would wait for memory for ever, or fail in the middle of the work."""
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, resource.RLIM_INFINITY))
-    message = r"address space .*\(ulimit -v\).*Raise or remove"
-    with pytest.raises(SpecError, match=message), single_threaded_blas():
-        pass

@@ -4,14 +4,12 @@ import multiprocessing
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distfms.engine import local, nodes
 from distfms.engine.base import map_reduce
-from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError, SpecError
@@ -106,51 +104,13 @@ def _state_and_process(state: int, message: None) -> tuple[int, tuple[int, str]]
     return state + 10, (state, multiprocessing.current_process().name)
 
 
-def node(python: str = "3.11.9", **packages: str | None) -> dict[str, Any]:
-    versions = {"distfms": "1", "dask": "2", "cloudpickle": "4", "numpy": "5"}
-    return {"python": python, "packages": versions | packages}
-
-
 def test_each_difference_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "examine", lambda packages, paths: node())
-    other = node(python="3.12.1", distfms=None, numpy="6")
+    here = {"Python": "3.11", "distfms": "1", "dask": "2", "numpy": "5"}
+    monkeypatch.setattr(nodes, "examine", lambda packages: ("here", here))
+    there = here | {"Python": "3.12", "distfms": None, "numpy": "6"}
     with pytest.raises(EngineError) as error:
-        nodes.require_software(
-            (), lambda packages, paths: {"node a": other, "node b": other}, "The cluster at x"
-        )
+        nodes.require_same((), {"node a": there, "node b": there}, "The cluster at x")
     assert (
         "The cluster at x does not run the same software as this machine: Python 3.12 on node a, "
         "3.11 here; distfms missing on node a, 1 here; numpy 6 on node a, 5 here. Install the same"
     ) in str(error.value)
-
-
-def test_one_worker_of_each_host_is_asked_for_paths_a_thousand_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    paths = [str(tmp_path / f"{number}") for number in range(2_500)]
-    for path in paths:
-        Path(path).touch()
-    asked: list[tuple[int, list[str]]] = []
-    there = {f"tcp://{host}:{port}": {"host": host} for host in "ab" for port in range(3)}
-
-    class Client:
-        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-            return {"workers": there}
-
-        def run(self, function: Any, packages: Any, paths: Any, workers: Any) -> dict[str, Any]:
-            asked.append((len(paths), workers))
-            return {worker: function(packages, paths) for worker in workers}
-
-    executor = object.__new__(DaskExecutor)
-    executor.client = Client()
-    executor.probe(paths)
-    hosts = ["tcp://a:2", "tcp://b:2"]
-    assert asked == [(1_000, hosts), (1_000, hosts), (500, hosts)]
-    del asked[:]
-
-    def blind(packages: Any, paths: Any) -> dict[str, Any]:
-        return {"the worker b": {"sizes": dict.fromkeys(paths)}}
-
-    monkeypatch.setattr(executor, "_examine_hosts", blind)
-    with pytest.raises(EngineError, match="The worker b sees other input than this machine"):
-        executor.probe(paths)

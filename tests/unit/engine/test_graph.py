@@ -17,15 +17,12 @@ from distfms.engine.graph import (
     MOST_UNITS,
     TASKS_PER_WORKER,
     WORKERS_PER_DRIVER,
-    Account,
-    RetryPolicy,
     Unit,
     UnitRunner,
     batch_size,
     build_graph,
 )
 from distfms.engine.local import LocalExecutor
-from distfms.errors import DistfmsError
 from distfms.store.kept import PACK_UNITS, PartialCache
 from distfms.store.remote import RemotePath
 from tests.conformance import engine_tasks as tasks
@@ -118,18 +115,6 @@ def test_payloads_are_opaque_to_dask() -> None:
     assert got[1] is payload
 
 
-def test_a_merge_that_loses_a_unit_cannot_happen_silently() -> None:
-    """Counts come from the value that reached the root."""
-
-    class Forgetful(LocalExecutor):
-        def compute(self, graph: Any, **options: Any) -> Any:
-            root = super().compute(graph, **options)
-            return type(root)(root.value, Account(n_computed=1))
-
-    with Forgetful(1) as executor, pytest.raises(DistfmsError, match="accounts for 1 of 2 units"):
-        map_reduce([Unit("a", 1), Unit("b", 2)], str, lambda a, b: a + b, executor)
-
-
 # --- packs --------------------------------------------------------------------------------------
 
 
@@ -203,14 +188,14 @@ UNITS = st.integers(1, 5000)
 WORKERS = st.integers(1, 300)
 
 
-@given(UNITS, WORKERS, st.sampled_from([1, 64]))
-def test_batches_are_small_parts_of_a_workers_share(n: int, workers: int, coarse: int) -> None:
-    size = batch_size(n, workers, coarse=coarse)
+@given(UNITS, WORKERS)
+def test_batches_are_small_parts_of_a_workers_share(n: int, workers: int) -> None:
+    size = batch_size(n, workers)
     assert size & (size - 1) == 0
     assert size <= MOST_UNITS
-    assert size > 1 or n < 16 * workers * coarse
-    if workers < 2 * WORKERS_PER_DRIVER * coarse:
-        assert size == 1 or size * TASKS_PER_WORKER * coarse <= n / workers
+    assert size > 1 or n < 16 * workers
+    if workers < 2 * WORKERS_PER_DRIVER:
+        assert size == 1 or size * TASKS_PER_WORKER <= n / workers
     else:
         assert size == 1 or size * workers <= n
 
@@ -235,11 +220,10 @@ def test_values_of_a_batch_take_no_more_than_a_unit(unit_bytes: int, value_bytes
 def test_any_batches_make_the_same_tree(n: int, size: int) -> None:
     """Merging texts with brackets shows the shape of the tree."""
     units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[str] = UnitRunner(str, lambda a, b: f"({a} {b})", None, RetryPolicy(), False)
+    runner: UnitRunner[str] = UnitRunner(str, lambda a, b: f"({a} {b})")
     with LocalExecutor(1) as executor:
-        root = executor.compute(build_graph(units, runner, size))
-    assert root.value == tasks.in_fixed_tree([str(i) for i in range(n)], lambda a, b: f"({a} {b})")
-    assert root.account.n_computed == n
+        value = executor.run_graph(build_graph(units, runner, size))
+    assert value == tasks.in_fixed_tree([str(i) for i in range(n)], lambda a, b: f"({a} {b})")
 
 
 @pytest.mark.parametrize("n", [1, 7, 64, 100, 1000])
@@ -249,7 +233,7 @@ def test_batches_start_in_index_order(n: int, size: int) -> None:
     from dask.order import order
 
     units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[Any] = UnitRunner(str, str.__add__, None, RetryPolicy(), False)
+    runner: UnitRunner[Any] = UnitRunner(str, str.__add__)
     graph = build_graph(units, runner, size).tasks
     position = order(graph)
     keys = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
@@ -261,7 +245,7 @@ def test_few_values_are_alive_in_a_batch(size: int) -> None:
     """One for each full subtree, the last unit's, and what a merge makes of two."""
     census = Census()
 
-    runner: UnitRunner[Any] = UnitRunner(census.value, census.merge, None, RetryPolicy(), False)
+    runner: UnitRunner[Any] = UnitRunner(census.value, census.merge)
     units = [Unit(str(i), i) for i in range(size)]
     assert runner.run(0, units).value.content == size * (size - 1) // 2
     assert census.peak <= size.bit_length() + 1

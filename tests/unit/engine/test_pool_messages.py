@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from distfms import engine
-from distfms.engine.graph import RetryPolicy
 from distfms.engine.local import LocalExecutor
 from distfms.engine.pool import Host, dump
 from distfms.errors import DataError
@@ -86,6 +85,6 @@ def test_errors_of_any_class_arrive() -> None:
     def build(shard: int) -> None:
         raise LocalError("only here")
 
-    arguments = (dump(build), {0: dump(0)}, RetryPolicy())
+    arguments = (dump(build), {0: dump(0)}, 1)
     found = pickle.loads(Host().handle(dump(arguments), b"", 1)).errors[0]
     assert (type(found).__name__, str(found)) == ("LocalError", "only here")
