@@ -23,7 +23,7 @@ from distfms.engine.graph import (
     ignore,
     value_of,
 )
-from distfms.engine.pool import ActorPool, Host
+from distfms.engine.pool import ActorPool
 from distfms.engine.tasks import POLL_S, Task, Tasks
 from distfms.errors import DataError
 from distfms.store.kept import PartialCache
@@ -52,34 +52,6 @@ class Executor(Tasks):
     name: str
     workers: int
     n_out: int = 1
-
-    def __init__(self) -> None:
-        self._spare_seats: list[Any] = []
-        self._is_closed = False
-
-    @abstractmethod
-    def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
-        """Start what a seat is; see `Tasks.seat`."""
-
-    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
-        """Return a seat that an earlier pool left, as processes take long to start, or open one."""
-        if self._spare_seats:
-            return self._spare_seats.pop()
-        return self.open_seat(actor_bytes, instead_of)
-
-    def keep(self, seat: Any) -> None:
-        """Have a seat forget its states, and keep it for another pool."""
-        if self._is_closed:
-            self.leave(seat)
-            return
-        self.submit(Host.forget, seat=seat)
-        self._spare_seats.append(seat)
-
-    def close(self) -> None:
-        """End the seats that are kept."""
-        self._is_closed = True
-        while self._spare_seats:
-            self.leave(self._spare_seats.pop())
 
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
         """Run any graph of Dask: ``collection.compute(scheduler=executor.get)``.

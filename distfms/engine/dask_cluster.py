@@ -15,8 +15,8 @@ from distfms.engine import nodes
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import UnitReport
+from distfms.engine.host import Host
 from distfms.engine.memory import require_room
-from distfms.engine.pool import Host
 from distfms.engine.tasks import POLL_S, LostError, Task, reports_of
 from distfms.errors import EngineError
 
@@ -139,6 +139,10 @@ class DaskExecutor(Executor):
             seat = _Seat(worker, self._submit_to(worker, Host))
         self._seats.append(seat)
         return seat
+
+    def keep(self, seat: _Seat) -> None:
+        """Let go of a host, as another costs nothing."""
+        self.leave(seat)
 
     def leave(self, seat: _Seat) -> None:
         """Let go of a host, and so of its states; a worker that hangs is left to itself."""

@@ -17,8 +17,9 @@ from typing import Any
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import ATTEMPTS, EventHandler, ignore, times
+from distfms.engine.host import Host, dump, portable
 from distfms.engine.memory import available_bytes, n_processors, require_room
-from distfms.engine.pool import ActorPool, Host, dump, portable
+from distfms.engine.pool import ActorPool
 from distfms.engine.tasks import LostError, Task
 from distfms.errors import EngineError
 

@@ -9,8 +9,8 @@ from typing import Any
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import Leaf, UnitReport
+from distfms.engine.host import Host
 from distfms.engine.memory import available_bytes, require_room
-from distfms.engine.pool import Host
 from distfms.engine.ray_session import RaySession
 from distfms.engine.tasks import LostError, Task
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from distfms.engine.graph import Leaf, UnitReport
+from distfms.engine.host import Host
 
 #: Seconds between looks at a cluster that has nothing to say.
 POLL_S = 0.5
@@ -48,9 +49,19 @@ class LostError(Exception):
 class Tasks(Closing):
     """Runs functions somewhere.
 
-    A seat is a process that keeps states for a pool, in a `distfms.engine.pool.Host`. What is
+    A seat is a process that keeps states for a pool, in a `distfms.engine.host.Host`. What is
     submitted to it runs there, one after the other, and is given that host.
     """
+
+    def __init__(self) -> None:
+        self._spare_seats: list[Any] = []
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End the seats that are kept."""
+        self._is_closed = True
+        while self._spare_seats:
+            self.leave(self._spare_seats.pop())
 
     @abstractmethod
     def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
@@ -88,12 +99,22 @@ class Tasks(Closing):
     # --- seats ---
 
     @abstractmethod
-    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
-        """Open a seat, such as in the place of one that is lost."""
+    def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
+        """Start what a seat is, such as in the place of one that is lost."""
 
-    @abstractmethod
+    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
+        """Return a seat that an earlier pool left, as processes take long to start, or open one."""
+        if self._spare_seats:
+            return self._spare_seats.pop()
+        return self.open_seat(actor_bytes, instead_of)
+
     def keep(self, seat: Any) -> None:
-        """Take back a seat, which another pool may get."""
+        """Have a seat forget its states, and keep it for another pool."""
+        if self._is_closed:
+            self.leave(seat)
+            return
+        self.submit(Host.forget, seat=seat)
+        self._spare_seats.append(seat)
 
     @abstractmethod
     def leave(self, seat: Any) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from distfms import engine
+from distfms.engine.host import Host, dump
 from distfms.engine.local import LocalExecutor
-from distfms.engine.pool import Host, dump
 from distfms.errors import DataError
 from tests.waiting import until
 
@@ -33,7 +33,7 @@ def test_closed_pools_leave_no_descriptors() -> None:
 
 SCRIPT = """
 import sys
-from distfms.engine.pool import dump
+from distfms.engine.host import dump
 
 class Message:
     number = 7
