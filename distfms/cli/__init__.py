@@ -1,8 +1,4 @@
-"""The command line: commands, those of models, what they print, and the entry of a cluster.
-
-Nothing is imported before a command is run, so that :mod:`distfms.cli.entry` can say what a cluster
-lacks.
-"""
+"""The command line: commands, those of models, and what they print."""
 
 from __future__ import annotations
 

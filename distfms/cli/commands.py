@@ -353,14 +353,13 @@ def submit(
 ) -> None:
     """Submit a job to a Ray cluster, or resume it."""
     from distfms.runs.job_spec import load_spec
-    from distfms.runs.submit import connect, dashboard_url, follow, submit
+    from distfms.runs.submit import connect, follow, submit
 
     loaded = load_spec(spec, set_ or ())
-    url = dashboard_url(address)
-    client = connect(url)
-    id = submit(client, url, loaded, say=say, retrain=retrain)
+    client = connect(address)
+    id = submit(client, address, loaded, say=say, retrain=retrain)
     if wait:
-        follow(client, url, id, partial(print, end="", flush=True), say)
+        follow(client, address, id, partial(print, end="", flush=True), say)
 
 
 #: Commands whose result is not what they print.
