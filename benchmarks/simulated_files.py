@@ -180,7 +180,7 @@ def job(workers: int) -> dict[str, Any]:
         prepared = prepare(spec)
     opened_bytes = psutil.Process().memory_info().rss
     setattr(driver, "make_executor", lambda *_: Nodes(workers))  # noqa: B010
-    projected = prepared.projection(workers).memory
+    projected = prepared.projection(workers)
     driver.run_prepared(prepared)
     METER._turn("rest")
     return {

@@ -135,11 +135,7 @@ class DataSection(Section):
     """Names or globs of columns to leave out."""
     numbers: tuple[str, ...] = ()
     """Columns of text to read as numbers: marks between thousands are left out, and a unit that all
-    have (`$`, `%`); words such as `unknown`, `n/a`, `?` are missing values.
-    """
-    limits: Literal["bound", "half", "missing"] = "bound"
-    """What values such as `<5` and `>5` of `numbers` count as: their bound, half of it where it is
-    an upper one (as of limits of detection), or missing.
+    have (`$`, `%`); words such as `unknown`, `n/a`, `?` are missing values, `<5` and `>5` are 5.
     """
     text: tuple[str, ...] = ()
     """Columns to read as text: of CSV, or of whole numbers that are codes."""

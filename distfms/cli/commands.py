@@ -137,10 +137,6 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
 def run(
     spec: Spec,
     out: Annotated[str | None, typer.Option(help="Folder or URL of this run.")] = None,
-    from_step: Annotated[
-        str | None,
-        typer.Option("--from", metavar="STEP", help="Repeat this finished step and what follows."),
-    ] = None,
     engine: Engine = None,
     address: Address = None,
     log: Log = "text",
@@ -154,7 +150,7 @@ def run(
 
     started = _started(spec, set_, engine, address, kind=log, quiet=quiet, verbose=verbose)
     with started as (tell, loaded, listeners):
-        result = run_job(loaded, out=out, from_step=from_step, **listeners)
+        result = run_job(loaded, out=out, **listeners)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
 

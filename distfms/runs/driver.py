@@ -41,7 +41,7 @@ from distfms.runs.folder import (
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection
-from distfms.runs.steps import Steps, place_of
+from distfms.runs.steps import Steps
 from distfms.store.kept import KEPT, prune
 from distfms.store.places import Location, hangs, missing_folders, reading, remove_tree
 from distfms.store.remote import RemotePath
@@ -76,7 +76,6 @@ def run_job(
     spec: JobSpec,
     *,
     out: str | Path | None = None,
-    from_step: str | None = None,
     say: Say = silent,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
@@ -89,8 +88,6 @@ def run_job(
     out : path or URL, optional
         The run's folder. By default a new folder below ``output/name``, or the latest unfinished
         one of the same spec and data.
-    from_step : str, optional
-        Finished step to repeat, with all after it.
     say : callable
         Told what happens, line by line.
     progress : callable
@@ -109,7 +106,7 @@ def run_job(
     EngineError
         If workers or storage fail; the run can be resumed.
     """
-    result = run_prepared(prepare(spec, say), out, say, progress, on_silence, from_step=from_step)
+    result = run_prepared(prepare(spec, say), out, say, progress, on_silence)
     keep_last(spec, result.folder)
     return result
 
@@ -120,8 +117,6 @@ def run_prepared(
     say: Say = silent,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
-    *,
-    from_step: str | None = None,
 ) -> RunResult:
     """Run a job that was prepared; see `run_job`."""
     spec = prepared.spec
@@ -136,8 +131,6 @@ def run_prepared(
         projection.require(executor.available_bytes())
         with reading(path):
             new_folders = missing_folders(path)
-        if from_step is not None:  # before anything is touched
-            place_of(from_step, (read_manifest(path) or Manifest()).stages)
         run = RunFolder(path)
         with run.locked(), Recorder(run, say, progress, spec.output.mute) as record:
             try:
@@ -145,8 +138,6 @@ def run_prepared(
                 for known_footers in prepared.opened.footers:
                     known_footers.keep()
                 steps = Steps(run, record, prepared.opened.notes)
-                if from_step is not None and resumed:  # else all is done anew anyway
-                    steps.again_from(from_step)
                 _learn(prepared, _context(prepared, steps, executor, cache, projection))
                 run.update(status="done", finished=now())
             except Exception as error:
@@ -208,7 +199,7 @@ def _context(
         cache=cache if projection.cached else None,
         packs_only=projection.cached == "packs",
         record=steps.record,
-        value_bytes=projection.memory.value_bytes,
+        value_bytes=projection.value_bytes,
         actors=spec.engine.actors,
     )
 

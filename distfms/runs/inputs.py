@@ -147,7 +147,6 @@ def _open(
         kinds=None
         if like is None
         else dict(zip(like.schema.names, like.schema.types, strict=True)),
-        limits=section.limits,
         known=known,
     )
     require_columns(dataset.schema, section.numbers, "one of `numbers`")

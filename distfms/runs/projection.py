@@ -25,96 +25,26 @@ FILE_BYTES = 6_656
 
 
 @dataclass(frozen=True)
-class MemoryProjection:
-    """Bytes that a pass is expected to hold at its peak; see `project`."""
-
-    n_units: int
-    workers: int
-    units_bytes: int
-    values_bytes: int
-    processes_bytes: int
-    value_bytes: int
-    files_bytes: int = 0
-
-    @property
-    def total_bytes(self) -> int:
-        """Peak of the pass."""
-        return self.processes_bytes + self.files_bytes + self.units_bytes + self.values_bytes
-
-    def require(self, available: int | None = None) -> None:
-        """Raise SpecError, with the numbers and what would help, for work that cannot fit."""
-        limit = available_bytes() if available is None else available
-        if self.total_bytes <= limit:
-            return
-        detail = (
-            f"{counted(self.n_units, 'unit')} on {counted(self.workers, 'worker')}; "
-            f"units being read {format_bytes(self.units_bytes)}; "
-            f"partial statistics {format_bytes(self.values_bytes)} "
-            f"({format_bytes(self.value_bytes)} each); "
-            f"footers {format_bytes(self.files_bytes)}; "
-            f"programs and libraries {format_bytes(self.processes_bytes)}; "
-            f"peak {format_bytes(self.total_bytes)}"
-        )
-        raise SpecError(
-            f"This job needs about {format_bytes(self.total_bytes)} of memory, but "
-            f"{format_bytes(limit)} is available ({detail}). Use fewer workers, fewer columns or "
-            "folds, or a machine or cluster with more memory."
-        )
-
-
-def project(
-    n_units: int,
-    units_bytes: int,
-    value_bytes: int,
-    workers: int,
-    *,
-    processes: bool = False,
-    units_per_task: int = 1,
-    program_bytes: int = PROCESS_BYTES,
-    files_bytes: int = 0,
-) -> MemoryProjection:
-    """Project the memory of a map-reduce.
-
-    At most ``workers + ⌈log2 n⌉`` values wait in the tree or are being computed; each worker has
-    one more for the output of a running merge, and log2 of the units of a task for the subtrees
-    that it has finished.
-
-    Parameters
-    ----------
-    n_units, workers, units_per_task : int
-        Units of the pass; tasks at the same time; see `distfms.engine.graph.batch_size`.
-    units_bytes : int
-        Held of all units that are worked on at the same time.
-    value_bytes : int
-        Of one (merged) value.
-    processes : bool
-        Whether workers are processes. Values then also travel pickled, through the driver.
-    program_bytes : int
-        Interpreter and libraries of each process.
-    files_bytes : int
-        What the driver keeps of the footers of all files.
-    """
-    busy = min(workers, n_units)
-    waiting = min(n_units, busy + math.ceil(math.log2(n_units)) if n_units > 1 else 1)
-    n_values = waiting + busy * (1 + math.ceil(math.log2(units_per_task)))
-    return MemoryProjection(
-        n_units=n_units,
-        workers=workers,
-        units_bytes=units_bytes,
-        values_bytes=value_bytes * (n_values + (2 * busy if processes else 0)),
-        processes_bytes=program_bytes * (1 + (workers if processes else 0)),
-        value_bytes=value_bytes,
-        files_bytes=files_bytes,
-    )
-
-
-@dataclass(frozen=True)
 class Projection:
     """The projected size of a run.
 
-    `read_bytes` are decoded, of all columns; `written_bytes` bound the statistics in the run folder
-    and the cached partials; `limit` is what the spec allows, None for what there is; `cached` says
-    which partials are kept on disk: of each partition, of packs of them, or none.
+    Attributes
+    ----------
+    n_rows, n_partitions, n_files : int
+    read_bytes : int
+        Decoded, of all columns.
+    written_bytes : int
+        Bounds the statistics in the run folder and the cached partials.
+    workers : int
+        Tasks at the same time.
+    units_bytes, files_bytes, processes_bytes : int
+        Held of partitions that are read, of the footers of all files, and by programs.
+    value_bytes, values_bytes : int
+        Of a partial statistic, and of those that are held at the same time.
+    limit : int or None
+        What the spec allows, None for what there is.
+    cached : str
+        Which partials are kept on disk: of each partition, of packs of them, or none.
     """
 
     n_rows: int
@@ -122,17 +52,26 @@ class Projection:
     n_files: int
     read_bytes: int
     written_bytes: int
-    memory: MemoryProjection
+    workers: int
+    units_bytes: int
+    files_bytes: int
+    processes_bytes: int
+    value_bytes: int
+    values_bytes: int
     limit: int | None
     cached: Literal["each", "packs", ""]
+
+    @property
+    def total_bytes(self) -> int:
+        """Held at the peak of a pass."""
+        return self.processes_bytes + self.files_bytes + self.units_bytes + self.values_bytes
 
     def lines(self, place: object) -> list[str]:
         """Return it in words, for a run that writes to a place."""
         return [
             f"Reads {counted(self.n_rows, 'row')}, {counted(self.n_partitions, 'partition')} of "
             f"{counted(self.n_files, 'file')}, up to {format_bytes(self.read_bytes)} decoded",
-            f"Holds up to {format_bytes(self.memory.total_bytes)} on "
-            f"{counted(self.memory.workers, 'worker')}",
+            f"Holds up to {format_bytes(self.total_bytes)} on {counted(self.workers, 'worker')}",
             f"Writes up to {format_bytes(self.written_bytes)} of statistics to {place}",
         ]
 
@@ -141,7 +80,32 @@ class Projection:
 
         `available` are the bytes the workers have, where they are not on this machine.
         """
-        self.memory.require(available if self.limit is None else self.limit)
+        limit = self.limit or available or available_bytes()
+        if self.total_bytes <= limit:
+            return
+        raise SpecError(
+            f"This job needs about {format_bytes(self.total_bytes)} of memory, but "
+            f"{format_bytes(limit)} is available ({counted(self.n_partitions, 'partition')} on "
+            f"{counted(self.workers, 'worker')}; partitions being read "
+            f"{format_bytes(self.units_bytes)}; partial statistics "
+            f"{format_bytes(self.values_bytes)} ({format_bytes(self.value_bytes)} each); footers "
+            f"{format_bytes(self.files_bytes)}; programs and libraries "
+            f"{format_bytes(self.processes_bytes)}). Use fewer workers, fewer columns or folds, or "
+            "a machine or cluster with more memory."
+        )
+
+
+def most_values(n_units: int, workers: int, units_per_task: int, processes: bool) -> int:
+    """Return how many values of a map-reduce are held at the same time.
+
+    At most ``workers + ⌈log2 n⌉`` values wait in the tree or are being computed; each worker has
+    one more for the output of a running merge, and log2 of the units of a task for the subtrees
+    that it has finished. Those of processes also travel pickled, through the driver.
+    """
+    busy = min(workers, n_units)
+    waiting = min(n_units, busy + math.ceil(math.log2(n_units)))
+    of_tasks = busy * (1 + math.ceil(math.log2(units_per_task)))
+    return waiting + of_tasks + (2 * busy if processes else 0)
 
 
 #: Partials are always kept up to this size, which takes less than a second to read again; beyond,
@@ -169,26 +133,24 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     units_bytes = sum(nlargest(workers, (partition.held_bytes for partition in partitions)))
     units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
     n_files = sum(len(dataset.files) for dataset in inputs.datasets)
-    memory = project(
-        n_units=len(partitions),
-        units_bytes=max(units_bytes, workers * job.task_bytes),
-        value_bytes=value_bytes,
-        workers=workers,
-        processes=spec.engine.processes,
-        program_bytes=LOCAL_BYTES if spec.engine.kind == "local" else PROCESS_BYTES,
-        # As on a cluster; threads take fewer.
-        units_per_task=batch_size(
-            len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
-        ),
-        files_bytes=FILE_BYTES * max(n_files, len(partitions)),
+    units_per_task = batch_size(
+        len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
     )
+    processes = spec.engine.processes
+    n_values = most_values(len(partitions), workers, units_per_task, processes)
+    program_bytes = LOCAL_BYTES if spec.engine.kind == "local" else PROCESS_BYTES
     return Projection(
         n_rows=sum(p.n_rows for p in partitions),
         n_partitions=len(partitions),
         n_files=n_files,
         read_bytes=read_bytes,
         written_bytes=kept + value_bytes * kinds[cached],
-        memory=memory,
+        workers=workers,
+        units_bytes=max(units_bytes, workers * job.task_bytes),
+        files_bytes=FILE_BYTES * max(n_files, len(partitions)),
+        processes_bytes=program_bytes * (1 + workers if processes else 1),
+        value_bytes=value_bytes,
+        values_bytes=value_bytes * n_values,
         limit=spec.engine.memory,
         cached=cached,
     )

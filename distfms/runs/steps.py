@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distfms.errors import EngineError, SpecError
+from distfms.errors import EngineError
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder, StageEntry, encode, parse_json
 from distfms.stats import codec
@@ -117,16 +117,6 @@ class Steps:
         self.record.flush()
         return True
 
-    def again_from(self, name: str) -> None:
-        """Forget a finished step and all after it.
-
-        Raises
-        ------
-        SpecError
-            If no step of this name has finished.
-        """
-        self._earlier = self._earlier[: place_of(name, self._earlier)]
-
     # --- what steps say ---
 
     @property
@@ -219,17 +209,6 @@ class Steps:
             return
         stages = [stage.model_dump(exclude_defaults=True) for stage in self.entries]
         self.run.update(stages=stages, notes=self.notes, passes=self.passes, **news.entries)
-
-
-def place_of(name: str, finished: Sequence[StageEntry]) -> int:
-    """Return the place of a step among finished ones; a SpecError says that it is not there."""
-    names = [entry.name for entry in finished]
-    if name not in names:
-        raise SpecError(
-            f"No step {name!r} of this run has finished. Finished are: "
-            f"{', '.join(names) or 'none'}."
-        )
-    return names.index(name)
 
 
 def _settled(file: str, value: Any) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,6 @@ from distfms.data.files.footers import (
     readable,
     refuse_duplicate_columns,
     settled_types,
-    times_of_96_bits,
     with_types,
 )
 from distfms.data.files.formats.base import Forms
@@ -119,28 +117,7 @@ class PartitionReader:
             )
         if table.column_names != stored:
             _require_columns(table.column_names, partition, stored)
-        self._require_times(file, partition, table)
         return self._as_read(table, partition, columns, partition.n_rows)
-
-    def _require_times(self, file: pq.ParquetFile, partition: Partition, table: pa.Table) -> None:
-        """Refuse times of 96 bits that 64 bits of microseconds do not hold."""
-        names = [name for name in times_of_96_bits(file.metadata) if name in table.column_names]
-        if not names:
-            return
-        options = {"filesystem": self.filesystem, "coerce_int96_timestamp_unit": "s"}
-        groups = list(partition.row_groups)
-        with pq.ParquetFile(partition.path, **options) as coarse:
-            seconds = coarse.read_row_groups(groups, columns=names, use_threads=False)
-        for name in names:
-            read = table.column(name).cast(pa.int64()).fill_null(0).to_numpy()
-            true = seconds.column(name).cast(pa.int64()).fill_null(0).to_numpy()
-            wrong = read // 1_000_000 != true
-            if wrong.any():
-                position = self.locate_row(partition, int(wrong.argmax()))
-                raise DataError(
-                    f"The column {name!r} of {partition.called} has {int(wrong.sum())} times that "
-                    f"are beyond what microseconds of 64 bits hold ({position}): correct them."
-                )
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
         """Return which of some columns the files hold."""
@@ -195,16 +172,12 @@ class PartitionReader:
         )
         position = f"row group {partition.row_groups[0]}, first at its row"
         start = 0
-        with ThreadPoolExecutor(1) as ahead:
-            coming = ahead.submit(next, batches, None)
-            while start < partition.n_rows:
-                with readable(partition.path):
-                    batch = coming.result()
-                coming = ahead.submit(next, batches, None)
-                table = pa.Table.from_batches([batch])
-                rows = Rows(self._as_read(table, partition, columns, len(table)))
-                yield function(RowsReader(position, start), _piece(partition, start, rows))
-                start += len(rows)
+        while start < partition.n_rows:
+            with readable(partition.path):
+                table = pa.Table.from_batches([next(batches)])
+            rows = Rows(self._as_read(table, partition, columns, len(table)))
+            yield function(RowsReader(position, start), _piece(partition, start, rows))
+            start += len(rows)
         self._verify(partition)
 
     @property
@@ -267,7 +240,6 @@ def open_dataset(
     forms: Forms | None = None,
     known: KnownFooters | None = None,
     kinds: Mapping[str, pa.DataType] | None = None,
-    limits: Literal["bound", "half", "missing"] = "bound",
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
 
@@ -300,9 +272,6 @@ def open_dataset(
         Footers that need not be read again.
     kinds : mapping of str to pyarrow.DataType, optional
         Types of columns that may be without a value here.
-    limits : {"bound", "half", "missing"}
-        What texts such as ``<5`` in `numbers` count as, see ``data.limits``; where `forms` do not
-        tell.
 
     Raises
     ------
@@ -353,16 +322,12 @@ def open_dataset(
             _require_codes(kind, name, first)
             of_texts.append(name)
     plain = PartitionReader(filesystem, settled, {}, frozenset(of_texts), keys)
-    named_forms, notes_of_forms = _number_forms(of_numbers, forms, plain, partitions[0], limits)
+    named_forms, notes_of_forms = _number_forms(of_numbers, forms, plain, partitions[0])
     notes += notes_of_forms
     of_text = {name for name, kind in forms.types.items() if kind == "string"}
     by_column = {name: form for name, form in forms.numbers.items() if name not in of_text}
     forms = replace(forms, numbers={**by_column, **named_forms, **of_model.numbers})
     reader = replace(plain, numbers={name: forms.numbers[name] for name in of_numbers})
-    if of_numbers:  # statistics depend on it
-        partitions = tuple(
-            replace(part, fingerprint=f"{part.fingerprint}:{limits}") for part in partitions
-        )
     return Dataset(reader._types(schema), partitions, reader, files, forms, tuple(notes))
 
 
@@ -375,30 +340,18 @@ def _require_codes(kind: pa.DataType, name: str, file: File) -> None:
         )
 
 
-#: What a value such as ``<5`` counts as: the share of its bound, and in words.
-_BELOW: Mapping[str, tuple[float | None, str]] = {
-    "bound": (1.0, "their bound"),
-    "half": (0.5, "half of their bound"),
-    "missing": (None, "missing"),
-}
-
-
 def _number_forms(
-    named: Sequence[str], forms: Forms, reader: PartitionReader, first: Partition, limits: str
+    named: Sequence[str], forms: Forms, reader: PartitionReader, first: Partition
 ) -> tuple[dict[str, NumberForm], list[str]]:
     """Return the forms of text that is read as numbers, by the rows of a partition, and notes."""
     numbers = {}
     notes = []
-    below, in_words = _BELOW[limits]
     columns = reader.read(first, named).columns if named else []
     for name, column in zip(named, columns, strict=True):
         texts = NumberTexts.of(pc.unique(column))
-        text_form = forms.numbers.get(name, texts.form)
-        numbers[name] = replace(text_form, below=below)
+        numbers[name] = forms.numbers.get(name, texts.form)
         if texts.bound:
-            notes.append(
-                f"Values of {name!r} such as `{texts.bound}` count as {in_words} (`data.limits`)."
-            )
+            notes.append(f"Values of {name!r} such as `{texts.bound}` count as their bound.")
     return numbers, notes
 
 

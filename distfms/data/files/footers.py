@@ -173,13 +173,6 @@ def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
     )
 
 
-def times_of_96_bits(metadata: pq.FileMetaData) -> list[str]:
-    """Return the columns of a file whose times have 96 bits."""
-    schema = metadata.schema
-    columns = [schema.column(place) for place in range(metadata.num_columns)]
-    return [column.path for column in columns if column.physical_type == "INT96"]
-
-
 @contextmanager
 def readable(path: str, form: str = "Parquet") -> Iterator[None]:
     """Turn pyarrow's errors about broken files of a form into a DataError that names the file.

@@ -19,7 +19,6 @@ GAPS = (
 )  # fmt: skip
 #: What makes a number a bound, such as <5, which stands where a value is beyond what is measured.
 _BOUND = r"^([<>≤≥]=?)\s*"
-_UPPER_BOUND = r"^[<≤]"
 #: Blanks between thousands, or between a number and its unit.
 _BLANKS = "[ \u00a0\u2009\u202f]"
 _UNIT = r"(?:\p{Sc}|%|‰|[A-Z]{2}\p{Sc}|USD|EUR|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|kr\.?)"
@@ -41,12 +40,11 @@ _TIME_PARTS = {
 class NumberForm:
     """How the numbers of a column are written: with a decimal mark, and each with one unit.
 
-    A bound such as ``<5`` counts as the share `below` of it, ``>5`` as 5; None: both are missing.
+    A bound such as ``<5`` counts as 5.
     """
 
     decimal: str = "."
     unit: str = ""
-    below: float | None = 1.0
 
 
 @dataclass(frozen=True)
@@ -156,17 +154,14 @@ def read_numbers(texts: Any, form: NumberForm | None = None) -> tuple[pa.Array, 
 
     Marks between thousands (``1.234,5``, ``1 234``, ``1'234``) are left out, and a unit that goes
     with every number (``$``, ``%``, ``EUR``); `GAPS` are missing values, and bounds such as ``<5``
-    count as what `form` says. The default form is the one that the texts have.
+    count as 5. The default form is the one that the texts have.
     """
     plain = trimmed(texts)
     form = form or NumberTexts.of(plain).form
     numbers = numbers_of(_without_bounds(plain), form)
     is_read = pc.or_(numbers.is_valid(), _is_gap(plain))
     wrong = pc.invert(is_read).fill_null(False)
-    if form.below is None:
-        return pc.if_else(pc.match_substring_regex(plain, _BOUND), None, numbers), wrong
-    is_upper = pc.match_substring_regex(plain, _UPPER_BOUND)
-    return pc.if_else(is_upper, pc.multiply(numbers, form.below), numbers), wrong
+    return numbers, wrong
 
 
 def _without_bounds(plain: pa.Array) -> pa.Array:

@@ -102,17 +102,3 @@ def test_locks_of_workbooks_are_passed_over(tmp_path):
     (tmp_path / "~$x.csv").write_bytes(b"\x05Anna")
     (tmp_path / "x.csv").write_text(ROWS)
     assert open_dataset(tmp_path, copies=Copies(folder=tmp_path / ".copies")).n_rows == 30
-
-
-def test_times_of_96_bits_that_64_do_not_hold(tmp_path):
-    times = pa.array([0, -62135596800, 92233720368540], pa.timestamp("s"))
-    table = pa.table({"t": times, "x": [1.0, 2.0, 3.0]})
-    for name, rows in (("good", table.slice(0, 2)), ("bad", table)):
-        pq.write_table(rows, tmp_path / name, use_deprecated_int96_timestamps=True)
-    good = open_dataset(tmp_path / "good")
-    found = good.reader.read(good.partitions[0], ["t"])["t"]
-    assert found.cast(pa.timestamp("s")).to_pylist() == times[:2].to_pylist()
-    bad = open_dataset(tmp_path / "bad")
-    assert bad.reader.read(bad.partitions[0], ["x"]).num_rows == 3
-    with pytest.raises(DataError, match=r"column 't' of .*bad has 1 times .* row 2\)"):
-        bad.reader.read(bad.partitions[0], ["t"])

@@ -121,7 +121,7 @@ def test_json_lines_in_long_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         {"thing": 2, "a": [1.0], "b": [2.5], "a__raters": ["7"], "b__raters": ["w"]},
     ]
     # What is read in another way is converted again.
-    monkeypatch.setattr(copies, "_VERSION", 99)
+    monkeypatch.setattr(copies, "_MADE_WITH", [99])
     converted(str(tmp_path / "*.jsonl"), tmp_path / "new", worker="who")
     assert (tmp_path / "new").readlink().parts[-2] not in str((tmp_path / "out").readlink())
 

@@ -100,6 +100,10 @@ def test_only_what_changed_is_converted(tmp_path, put, opened, said):
     changed = opened()
     assert said[1].endswith("1 of 2 files")
     assert rows(changed).b.tolist() == [7.5, 1.5, 0.5, 3.5]
+    put("1.csv", GOOD.replace("0.5", "9.5"))
+    os.utime(first, ns=(stamp, stamp))
+    # Of the same size and time as one that was copied.
+    assert rows(opened()).b[0] == 9.5
     put("1.csv", GOOD)
     os.utime(first, ns=(stamp, stamp))
     shutil.rmtree(tmp_path / "copies")

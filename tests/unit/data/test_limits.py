@@ -1,12 +1,10 @@
-"""`<5` among numbers counts as its bound, half of it, or is missing, in files and frames."""
+"""`<5` among numbers counts as its bound, in files and frames."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import distfms
-from distfms.data.files.dataset import open_dataset
-from distfms.data.files.formats.copies import Copies
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 
@@ -21,29 +19,20 @@ def frame():
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize(("limits", "low", "high"), [("bound", 0.5, 9.0), ("half", 0.25, 9.0)])
-def test_bounds_count_as_the_spec_says_in_files_and_frames(ending, limits, low, high, tmp_path):
+def test_bounds_are_numbers_in_files_and_frames(ending, tmp_path):
     rows = frame()
     path = tmp_path / f"rows.{ending}"
     getattr(rows, f"to_{ending}")(path, index=False)
-    data = {"path": str(path), "target": "y", "numbers": ["lab"], "limits": limits, "folds": 0}
+    data = {"path": str(path), "target": "y", "numbers": ["lab"], "folds": 0}
     section = {"model": "linear", "baselines": []}
     spec = {"name": "limits", "method": "sequence", "data": data, "sequence": section}
     folder = run_job(build_spec({**spec, "output": str(tmp_path / "runs")})).folder
     model = distfms.load(folder)
     notes = model.run.manifest["notes"]
-    assert any("count as" in note and "(`data.limits`)" in note for note in notes)
+    assert any("count as their bound" in note for note in notes)
     written = model.predict({"lab": ["<0.5", ">9"], "b": [0.0, 0.0]})["predicted_y"].to_pylist()
-    numbers = model.predict({"lab": [low, high], "b": [0.0, 0.0]})["predicted_y"].to_pylist()
+    numbers = model.predict({"lab": [0.5, 9.0], "b": [0.0, 0.0]})["predicted_y"].to_pylist()
     assert written == numbers
     np.testing.assert_array_equal(
         model.predict(rows)["predicted_y"], model.predict(path)["predicted_y"]
     )
-
-
-def test_bounds_may_be_missing(tmp_path):
-    frame().to_parquet(tmp_path / "rows.parquet")
-    given = {"numbers": ["lab"], "limits": "missing", "copies": Copies(folder=tmp_path / "copies")}
-    dataset = open_dataset(tmp_path / "rows.parquet", **given)
-    values = dataset.reader.read(dataset.partitions[0], ["lab"]).column(0)
-    assert values.null_count == frame()["lab"].str.contains("[<>]").sum()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.errors import EngineError, SpecError
+from distfms.errors import EngineError
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder
 from distfms.runs.steps import Steps
@@ -82,15 +82,6 @@ def test_a_value_of_a_class_that_has_changed_is_made_again(
     again.all()
     assert again.made == NAMES[1:]
     assert "order: done again, as its value cannot be read" in again.told[0]
-
-
-def test_from_a_step_on(whole: Path) -> None:
-    again = Attempt(whole)
-    with pytest.raises(SpecError, match=r"No step 'x' .* Finished are: rows, order, told, plan\."):
-        again.steps.again_from("x")
-    again.steps.again_from("told")
-    again.all()
-    assert again.made == ["told", "plan"]
 
 
 def test_misuse_fails_loudly(whole: Path, tmp_path: Path) -> None:

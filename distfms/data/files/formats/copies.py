@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ from distfms.store import places
 from distfms.store.kept import MAX_BYTES, are_kept, kept_files, kept_value, prune
 from distfms.store.places import File, Location
 
-#: Raised with every change of how copies of all formats are made.
-_VERSION = 1
+#: What copies of all formats are made with: the first is raised with every change of how.
+_MADE_WITH = [1, pa.__version__, version("duckdb")]
 _THREADS = 4
 _KIND = "copies"
 
@@ -163,8 +164,9 @@ def _suggested_types(file: File) -> bytes:
 def state_of(file: File) -> list[Any]:
     """Return all that what a file is converted to depends on, but how its columns are read."""
     form = format_of(file.path)
-    versions = [] if form is None else [_VERSION, form.name, form.version]
-    return [*versions, str(file.place), file.sheet, file.n_bytes, file.stamp]
+    of_form = [] if form is None else [form.name, form.version]
+    of_file = [str(file.place), file.sheet, file.n_bytes, file.stamp, file.state]
+    return [*_MADE_WITH, *of_form, *of_file]
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,7 @@ def require_unchanged(file: File) -> None:
     """Refuse a file that is not the one that was listed."""
     with places.reading(file.place):
         now = places.file_entry(file.place)
-    if now is None or (now.n_bytes, now.stamp) != (file.n_bytes, file.stamp):
+    if now is None or state_of(now) != state_of(file):
         raise DataError(
             f"The file {file.path} changed during the conversion: convert it again when nothing "
             "writes to it."
