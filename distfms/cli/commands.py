@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -203,13 +203,6 @@ def schedule(
         ),
     ],
     zone: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")] = "UTC",
-    jitter: Annotated[
-        float, typer.Option(min=0, help="Delay each start by up to this many random seconds.")
-    ] = 0.0,
-    missed: Annotated[
-        Literal["once", "skip"],
-        typer.Option(help="After missed starts: start `once` now, or `skip` them."),
-    ] = "once",
     health: Annotated[
         Path | None, typer.Option(help="JSON file to write the status and the last start to.")
     ] = None,
@@ -228,12 +221,7 @@ def schedule(
     if registry:
         options += ["--registry", registry]
     Scheduler(
-        parse_times(cron, zone),
-        retrain_commands(specs, options),
-        jitter_s=jitter,
-        missed=missed,
-        health=health,
-        say=say,
+        parse_times(cron, zone), retrain_commands(specs, options), health=health, say=say
     ).run()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from distfms.errors import DistfmsError, SpecError
@@ -88,11 +87,6 @@ class Scheduler:
     times : Times
     commands : mapping of str to sequence of str
         By the name of what they do; run in this order at each time.
-    jitter_s : float
-        Most seconds by which a start is put off, at random.
-    missed : {"once", "skip"}
-        What to do about starts that were missed, because the machine was off or a job took longer:
-        one start at once for all of them, or none.
     health : Path, optional
         JSON file that says what goes on. With it starts are known that were missed while no
         scheduler ran, and a second scheduler of this file is refused.
@@ -104,8 +98,6 @@ class Scheduler:
 
     times: Times
     commands: Mapping[str, Sequence[str]]
-    jitter_s: float = 0.0
-    missed: Literal["once", "skip"] = "once"
     health: Path | None = None
     say: Say = print
     look_s: float = 20.0
@@ -128,7 +120,7 @@ class Scheduler:
             last = self._last_start()
             while not self._stop.is_set():
                 start = self._due(last)
-                if self._wait_until(start + timedelta(seconds=random.uniform(0, self.jitter_s))):
+                if self._wait_until(start):
                     break
                 last = start
                 self._state["last_start"] = start.isoformat()
@@ -170,17 +162,14 @@ class Scheduler:
         return last
 
     def _due(self, last: datetime) -> datetime:
-        """Return the next start; of those missed since the last one, the latest or none."""
+        """Return the next start, at once where some were missed since the last one."""
         now = self.clock()
         last = now if last - now > _AHEAD else last
         start = self.times.after(last)
         latest = self.times.before(now)
         if latest > last and (now - start).total_seconds() > _LATE_S:
-            if self.missed == "once":
-                self.say(f"Missed the start of {latest:%Y-%m-%d %H:%M} UTC: starting now.")
-                return latest
-            self.say(f"Skipped the start of {latest:%Y-%m-%d %H:%M} UTC.")
-            start = self.times.after(now)
+            self.say(f"Missed the start of {latest:%Y-%m-%d %H:%M} UTC: starting now.")
+            return latest
         return start
 
     def _wait_until(self, start: datetime) -> bool:

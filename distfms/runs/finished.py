@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import re
 import zlib
@@ -173,9 +174,12 @@ class RunFiles:
         return parse_yaml(payload.decode(), str(place))
 
     def digest(self) -> str:
-        """Return the sha256 of all that predictions depend on."""
-        hashes = "".join(hashlib.sha256(self.files[name]).hexdigest() for name in _MODEL)
-        return hashlib.sha256(hashes.encode()).hexdigest()
+        """Return the sha256 of all that predictions depend on, how data are read included."""
+        spec = self.spec()
+        payloads = (self.files.get(name, b"") for name in (*_MODEL, INPUTS))
+        hashes = [hashlib.sha256(payload).hexdigest() for payload in payloads]
+        text = json.dumps([spec["data"], spec["seed"], hashes], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_run(

@@ -291,12 +291,18 @@ class _Entry:
         return self.place.name.startswith(".")
 
     def delete(self) -> None:
-        """Delete it; of a folder the mark first."""
-        if self.is_folder:
-            (self.place / _MARK).unlink(missing_ok=True)
-            remove_tree(self.place)
-        else:
+        """Delete it; of a folder the mark first, and none that is used again meanwhile."""
+        if not self.is_folder:
             self.place.unlink(missing_ok=True)
+            return
+        if self.is_hidden:
+            remove_tree(self.place)
+            return
+        with locked_file(self.place.parent / f".{self.place.name}.lock"):
+            mark = file_entry(self.place / _MARK)
+            if mark is None or mark.modified_s <= self.used_s:
+                (self.place / _MARK).unlink(missing_ok=True)
+                remove_tree(self.place)
 
 
 def prune(folder: Location, max_bytes: int = MAX_BYTES) -> int:

@@ -55,25 +55,13 @@ def schedule(clock, cron="0 3 * * *", zone="UTC", **options):
         ("2026-01-01 12:00", 5, {}, "01-02 03:00, 01-03 03:00, 01-04 03:00"),
         # Berlin is at UTC+1 until 29 March 2026, then at UTC+2.
         ("2026-03-27 12:00", 5, {"zone": "Europe/Berlin"}, "03-28 02:00, 03-29 01:00, 03-30 01:00"),
-        # Starts never overlap; missed ones are made up for once, or not at all.
+        # Starts never overlap; missed ones are made up for once.
         ("2026-01-01 00:30", 150, {"cron": "0 * * * *"}, "01-01 01:00, 01-01 03:30, 01-01 06:00"),
-        (
-            "2026-01-01 00:30",
-            150,
-            {"cron": "0 * * * *", "missed": "skip"},
-            "01-01 01:00, 01-01 04:00, 01-01 07:00",
-        ),
     ],
 )
 def test_jobs_start_at_their_times(now, takes, options, starts):
     clock = Clock(at(now), takes=timedelta(minutes=takes))
     assert ", ".join(schedule(clock, **options)) == starts
-
-
-def test_jitter_puts_starts_off():
-    clock = Clock(at("2026-01-01 00:30"), starts=20)
-    minutes = [int(start[-2:]) for start in schedule(clock, "0 * * * *", jitter_s=1200)]
-    assert 0 <= min(minutes) < max(minutes) <= 20
 
 
 def test_all_jobs_are_run_whatever_becomes_of_one(tmp_path):
@@ -87,13 +75,12 @@ def test_all_jobs_are_run_whatever_becomes_of_one(tmp_path):
     assert content["state"] == "stopped"
 
 
-@pytest.mark.parametrize(("missed", "first"), [("once", "01-05 12:00"), ("skip", "01-06 03:00")])
-def test_starts_missed_while_nothing_ran_are_known_from_the_health_file(tmp_path, missed, first):
+def test_starts_missed_while_nothing_ran_are_known_from_the_health_file(tmp_path):
     health = tmp_path / "health.json"
     schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)
     assert json.loads(health.read_text())["last_start"] == "2026-01-02T03:00:00+00:00"
-    found = schedule(Clock(at("2026-01-05 12:00"), starts=1), health=health, missed=missed)
-    assert found == [first]
+    found = schedule(Clock(at("2026-01-05 12:00"), starts=1), health=health)
+    assert found == ["01-05 12:00"]
 
 
 def test_a_clock_that_goes_back_starts_nothing_twice(tmp_path):

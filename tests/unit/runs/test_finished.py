@@ -6,14 +6,15 @@ import os
 import uuid
 import zipfile
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
-from distfms.runs.finished import open_run, redraw
-from distfms.runs.folder import SCHEMA_VERSION, RunFolder
+from distfms.runs.finished import open_run, read_run, redraw
+from distfms.runs.folder import INPUTS, SCHEMA_VERSION, RunFolder
 from distfms.stats.base import to_bytes
 from distfms.store.places import locate, locked_file, remove_tree
 from distfms.store.remote import RemotePath
@@ -54,6 +55,15 @@ def test_every_file_is_fetched_once(monkeypatch):
     assert run.weights["weights"].tolist() == [1.0, 1.0]
     assert fetched == Counter([*FILES, "manifest.json"])
     remove_tree(place)
+
+
+def test_predictions_depend_on_how_their_data_are_read(tmp_path):
+    run = read_run(write(tmp_path))
+    digests = set()
+    for spec in (b"data: {numbers: [a]}\nseed: 0\n", b"data: {numbers: []}\nseed: 0\n"):
+        digests.add(replace(run, files={**run.files, "spec.yaml": spec}).digest())
+        digests.add(replace(run, files={**run.files, "spec.yaml": spec, INPUTS: b"{}"}).digest())
+    assert len(digests) == 4
 
 
 def bomb():

@@ -157,6 +157,20 @@ def test_files_stay_for_a_day_after_their_last_use(tmp_path: Path) -> None:
     assert [place.exists() for place in places] == [True, True, False]
 
 
+def test_what_is_used_while_others_are_listed_is_not_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = kept_files(tmp_path, "copies", [], lambda folder: (folder / "a").touch())
+    then = time.time() - 2 * 86_400
+    for file in place.iterdir():
+        os.utime(file, (then, then))
+    listed = kept._entries(tmp_path)
+    monkeypatch.setattr(kept, "_entries", lambda folder: listed)
+    assert are_kept(tmp_path, "copies", [])
+    prune(tmp_path, 0)
+    assert (place / "a").exists()
+
+
 def test_a_folder_that_is_pruned_does_not_come_back_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
