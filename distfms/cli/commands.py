@@ -33,7 +33,6 @@ app = typer.Typer(
 app.add_typer(models.app, name="models")
 for command in (start.init, start.options, start.explain):
     app.command()(command)
-app.command("help")(start.help_)
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[
@@ -50,9 +49,6 @@ Log = Annotated[
     typer.Option(envvar="DISTFMS_LOG", help="Output format: text, or json (one event per line)."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also print every event, as in events.jsonl.")
-]
 
 
 _debug = False
@@ -141,14 +137,13 @@ def run(
     address: Address = None,
     log: Log = "text",
     quiet: Quiet = False,
-    verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
     """Run a job, or resume it after a stop."""
     from distfms.runs.driver import run_job
     from distfms.runs.finished import headline
 
-    started = _started(spec, set_, engine, address, kind=log, quiet=quiet, verbose=verbose)
+    started = _started(spec, set_, engine, address, kind=log, quiet=quiet)
     with started as (tell, loaded, listeners):
         result = run_job(loaded, out=out, **listeners)
     tell(headline(result.folder))
@@ -172,7 +167,6 @@ def retrain(
     address: Address = None,
     log: Log = "text",
     quiet: Quiet = False,
-    verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
     """Retrain on new data, and promote the model if it passes.
@@ -181,7 +175,7 @@ def retrain(
     """
     from distfms.retrain.job import retrain
 
-    started = _started(spec, set_, engine, address, kind=log, quiet=quiet, verbose=verbose)
+    started = _started(spec, set_, engine, address, kind=log, quiet=quiet)
     with started as (tell, loaded, listeners):
         models = loaded.registry(registry)
         outcome = retrain(loaded, models, anew=anew, accept=accept or (), **listeners)
@@ -270,14 +264,6 @@ def predict(
     with_folds: Annotated[
         bool, typer.Option("--with-folds", help="Add each row's fold and whether it was held out.")
     ] = False,
-    formulas: Annotated[
-        bool,
-        typer.Option(
-            "--formulas",
-            help="Write texts that begin with = + - @ unchanged. By default CSV puts an apostrophe "
-            "before them, as spreadsheets would read them as formulas.",
-        ),
-    ] = False,
     engine: Engine = None,
     address: Address = None,
     storage: Storage = None,
@@ -301,7 +287,6 @@ def predict(
             confidence=confidence,
             allow=allow or (),
             with_folds=with_folds,
-            formulas=formulas,
             engine=parse_section(EngineSection, chosen, "engine"),
             storage_options=storage_options(storage),
             registry=registry,

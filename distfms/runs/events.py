@@ -81,13 +81,9 @@ class TextLog:
     """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(
-        self,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        verbose: bool = False,
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream = stream or sys.stderr
-        self._verbose = verbose
         self._throttle = _Throttle(clock)
         self._throttle.due("unit")  # the first line comes after a while
         self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
@@ -96,8 +92,6 @@ class TextLog:
         """Take one event."""
         if notice := _NOTICES.get(event["event"]):
             self._tell(notice.format(**event))
-        elif self._verbose and event["event"] not in FREQUENT:
-            self._tell(" ".join(f"{key}={value}" for key, value in event.items()))
         if event["event"] == "unit":
             cached = f", {event['cached']} cached" if event["cached"] else ""
             self._show(event, "Reading", f"{cached}, {format_bytes(event['bytes'])} read")
@@ -195,13 +189,12 @@ class JsonLog:
 
 @contextmanager
 def open_log(
-    kind: str, say: Say, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None
+    kind: str, say: Say, quiet: bool = False, stream: TextIO | None = None
 ) -> Iterator[tuple[Say, Say, Display]]:
     """Yield what takes lines with results, also afterwards, other lines for people, and events.
 
     `kind` is ``text``, lines for people with progress on standard error, or ``json``, to a stream
-    (by default standard output). ``quiet`` drops all but results and, of JSON, events; ``verbose``
-    shows people every event but the most frequent.
+    (by default standard output). ``quiet`` drops all but results and, of JSON, events.
     """
     if kind not in ("text", "json"):
         raise SpecError(f"Unknown `--log` or {LOG_VARIABLE} {kind!r}; choose from text, json.")
@@ -216,7 +209,7 @@ def open_log(
     if quiet:
         yield say, silent, silent
         return
-    shown = TextLog(verbose=verbose)
+    shown = TextLog()
     try:
         yield say, say, shown
     finally:

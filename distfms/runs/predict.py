@@ -59,7 +59,6 @@ def predict_file(
     confidence: float | None = None,
     allow: Iterable[str] = (),
     with_folds: bool = False,
-    formulas: bool = False,
     engine: EngineSection | None = None,
     storage_options: Mapping[str, Any] | None = None,
     registry: str | None = None,
@@ -90,9 +89,6 @@ def predict_file(
     with_folds : bool
         Whether to add the part of the job that each row belongs to: ``held_out``, and its
         ``fold``, null where there is none.
-    formulas : bool
-        Whether texts in CSV may begin as formulas of a spreadsheet do (``= + - @``); otherwise an
-        apostrophe comes first.
     engine : EngineSection, optional
         Where to predict; default: on this machine.
     storage_options : mapping, optional
@@ -128,7 +124,7 @@ def predict_file(
             counts = folder.write(dataset, note, executor)
         else:
             tables = _in_order(executor, predict, dataset.partitions)
-            counts = _write_file(tables, target, formulas)
+            counts = _write_file(tables, target)
     of_model = f"; {files.called}" if files.called.startswith(PREFIX) else ""
     columns = ", ".join(predictor.columns)
     lines = [
@@ -283,10 +279,10 @@ def _real(place: Location) -> str:
 
 
 @contextmanager
-def _written(out: Location, formulas: bool = False) -> Iterator[Callable[[Any], None]]:
+def _written(out: Location) -> Iterator[Callable[[Any], None]]:
     """Yield a function that appends a table to a file which appears whole at the end."""
     is_csv = out.name.lower().endswith(".csv")
-    kind = partial(CsvFile, formulas=formulas) if is_csv else GroupedFile
+    kind = CsvFile if is_csv else GroupedFile
     try:
         with places.whole_file(out) as temporary, kind(temporary) as file:
             yield file.write
@@ -294,12 +290,10 @@ def _written(out: Location, formulas: bool = False) -> Iterator[Callable[[Any], 
         raise places.unwritable(out, error, "--out", "name another file") from error
 
 
-def _write_file(
-    predicted: Iterable[tuple[Any, Counter[str]]], out: Location, formulas: bool = False
-) -> Counter[str]:
+def _write_file(predicted: Iterable[tuple[Any, Counter[str]]], out: Location) -> Counter[str]:
     """Write predictions to one file, and return what is to say of them."""
     counts = Counter[str]()
-    with _written(out, formulas) as write:
+    with _written(out) as write:
         for table, remarks in predicted:
             write(table)
             counts.update(remarks)

@@ -88,13 +88,11 @@ class GroupedFile:
 class CsvFile:
     """One CSV file, written table after table; the first decides about the columns.
 
-    Texts and names of columns that a spreadsheet would take for formulas begin with an apostrophe,
-    unless `formulas`.
+    Texts and names of columns that a spreadsheet would take for formulas begin with an apostrophe.
     """
 
-    def __init__(self, path: Path, formulas: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._formulas = formulas
         self._writer: Any = None
 
     def __enter__(self) -> CsvFile:
@@ -104,9 +102,7 @@ class CsvFile:
         """Append rows."""
         import pyarrow.csv as csv
 
-        table = table.cast(_plain_schema(table.schema))
-        if not self._formulas:
-            table = _without_formulas(table)
+        table = _without_formulas(table.cast(_plain_schema(table.schema)))
         self._writer = self._writer or csv.CSVWriter(str(self._path), table.schema)
         self._writer.write_table(table)
 

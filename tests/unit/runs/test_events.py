@@ -79,25 +79,17 @@ def test_an_error_is_told_once():
 
 
 @pytest.mark.parametrize(
-    ("kind", "quiet", "verbose", "said", "out", "err"),
+    ("kind", "quiet", "said", "out", "err"),
     [
-        ("text", False, False, ["result", "more"], [], ["Reading: 9/9, 9.0 KiB read"]),
-        ("text", True, False, ["result"], [], []),
-        (
-            "text",
-            False,
-            True,
-            ["result", "more"],
-            [],
-            ["Reading: event=stage stage=select", "Reading: 9/9, 9.0 KiB read"],
-        ),
-        ("json", False, False, [], ["message", "message", "stage", "unit"], []),
-        ("json", True, False, [], ["message", "stage", "unit"], []),
+        ("text", False, ["result", "more"], [], ["Reading: 9/9, 9.0 KiB read"]),
+        ("text", True, ["result"], [], []),
+        ("json", False, [], ["message", "message", "stage", "unit"], []),
+        ("json", True, [], ["message", "stage", "unit"], []),
     ],
 )
-def test_kinds_of_logs(capsys, kind, quiet, verbose, said, out, err):
+def test_kinds_of_logs(capsys, kind, quiet, said, out, err):
     lines = []
-    with open_log(kind, lines.append, quiet, verbose) as (tell, say, display):
+    with open_log(kind, lines.append, quiet) as (tell, say, display):
         tell("result")
         say("more")
         display({"event": "stage", "stage": "select"})
