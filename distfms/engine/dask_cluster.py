@@ -14,7 +14,7 @@ from typing import Any
 from distfms.engine import nodes
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.graph import UnitReport
+from distfms.engine.graph import UnitReport, resumable
 from distfms.engine.host import Host
 from distfms.engine.memory import require_room
 from distfms.engine.tasks import POLL_S, LostError, Task, reports_of
@@ -180,9 +180,9 @@ class DaskExecutor(Executor):
         try:
             self.client.wait_for_workers(1, timeout=timeout_s)
         except TimeoutError as error:
-            raise EngineError(
+            raise resumable(
                 f"The Dask scheduler at {self.address} has no workers. Start some with "
-                f"`dask worker {self.address}` and run the same command again."
+                f"`dask worker {self.address}`"
             ) from error
         nodes.require_same(_SAME_VERSION, self.examine(), f"The Dask cluster at {self.address}")
 
@@ -207,10 +207,9 @@ class DaskExecutor(Executor):
             raise self._gone() from error
 
     def _gone(self) -> EngineError:
-        return EngineError(
+        return resumable(
             f"The Dask scheduler at {self.address} dropped the work of this job: it stopped, was "
-            "restarted, or cancelled the work. Once it is back, run the same command again; "
-            "finished work is kept."
+            "restarted, or cancelled the work. Start it"
         )
 
     def _living(self) -> Mapping[str, int] | None:
@@ -228,10 +227,9 @@ class DaskExecutor(Executor):
         if threads or self.client.status != "running":
             self._alive_s = time.monotonic()
         elif time.monotonic() - self._alive_s > self._patience_s:
-            raise EngineError(
+            raise resumable(
                 f"The Dask scheduler at {self.address} lost all its workers and got no new ones "
-                f"for {self._patience_s:.0f} s. Start workers and run the same command again; "
-                "finished work is kept."
+                f"for {self._patience_s:.0f} s. Start workers"
             )
         return threads
 
@@ -256,10 +254,9 @@ class DaskExecutor(Executor):
                 raise self._gone() from error
             if type(error).__name__ != "KilledWorker":
                 raise
-            raise EngineError(
+            raise resumable(
                 f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
-                f"{error}. They probably ran out of memory: give workers more memory or fewer "
-                "threads, then run the same command again; finished work is kept."
+                f"{error}. They probably ran out of memory: give them more, or fewer threads"
             ) from error
 
 

@@ -297,14 +297,17 @@ def call_with_retry(
             if not is_transient(error):
                 raise
             if failures >= attempts:
-                raise EngineError(
+                raise resumable(
                     f"{what} failed {times(failures)}; the last error was {type(error).__name__}: "
-                    f"{error}. Such errors come from storage or the network: check that every "
-                    "worker can read the input, then run the same command again; finished work is "
-                    "kept."
+                    f"{error}. Check storage and network: every worker must read the input"
                 ) from error
         # No number of failures overflows a float.
         sleep(min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 4.0 ** min(failures - 1, 60)))
+
+
+def resumable(text: str) -> EngineError:
+    """Return the error of work that goes on where it was stopped; the text ends with what to do."""
+    return EngineError(f"{text}, then run the same command again; finished work is kept.")
 
 
 def times(n: int) -> str:

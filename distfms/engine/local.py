@@ -16,7 +16,7 @@ from typing import Any
 
 from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.graph import ATTEMPTS, EventHandler, ignore, times
+from distfms.engine.graph import ATTEMPTS, EventHandler, ignore, resumable, times
 from distfms.engine.host import Host, dump, portable
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.pool import ActorPool
@@ -113,11 +113,10 @@ class LocalExecutor(Executor):
                 process.end()
                 n_lost += 1
                 if n_lost >= attempts or self._is_closed:
-                    raise EngineError(
+                    raise resumable(
                         f"Worker processes died {times(n_lost)} while working, without an error "
                         "message. The system probably killed them for lack of memory: use fewer "
-                        "workers, or threads instead of processes. Then run the same command "
-                        "again; finished work is kept."
+                        "workers, or threads instead of processes"
                     ) from loss
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distfms.engine.graph import EventHandler, times
+from distfms.engine.graph import EventHandler, resumable, times
 from distfms.engine.host import Host, Reply, dump
 from distfms.engine.tasks import Closing, LostError, Task, Tasks
 from distfms.errors import EngineError, SpecError
@@ -301,10 +301,9 @@ class ActorPool(Closing):
         self.counts.n_lost += 1
         self._event("actor_lost", actor=actor, reason=reason, n_losses=self.counts.n_lost)
         if work.n_losses >= self._attempts:
-            raise EngineError(
+            raise resumable(
                 f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: {reason}. It "
-                "probably ran out of memory: use more and smaller shards or fewer actors, then run "
-                "the same command again; finished work is kept."
+                "probably ran out of memory: use more and smaller shards, or fewer actors"
             )
         self._post(actor, work)
 
@@ -320,7 +319,4 @@ def _explained(error: BaseException) -> BaseException:
     """Put an error that befell the whole request into words a user can act on."""
     if not isinstance(error, ImportError):
         return error
-    return EngineError(
-        f"The workers lack a module that the work needs ({error}). Install the same packages "
-        "there, then run the same command again."
-    )
+    return resumable(f"The workers lack a module ({error}). Install the same packages there")

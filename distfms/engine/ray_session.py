@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.graph import ATTEMPTS
+from distfms.engine.graph import ATTEMPTS, resumable
 from distfms.engine.memory import n_processors
 from distfms.errors import EngineError, SpecError
 from distfms.spec import check_address
@@ -123,10 +123,9 @@ class RaySession:
                 self._worked_s = time.monotonic()
                 return sorted(alive, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
             if time.monotonic() - self._worked_s > _SILENCE_S:
-                raise EngineError(
+                raise resumable(
                     f"The Ray cluster at {self.address} has no node with processors. Add one with "
-                    "`ray start --address ...`, then run the same command again; finished work is "
-                    "kept."
+                    "`ray start --address ...`"
                 )
             time.sleep(_ASK_S)
 
@@ -163,12 +162,12 @@ class RaySession:
             return
         self._asked_s = time.monotonic()
         if self._raylet is not None and not nodes.knock(*self._raylet, self._timeout_s):
-            raise EngineError(_lost("the raylet of this machine is gone"))
+            raise _lost("the raylet of this machine is gone")
         if nodes.knock(*self._head, _ASK_S):
             self._answered_s = time.monotonic()
             self.living_nodes()
         elif time.monotonic() - self._answered_s > self._timeout_s:
-            raise EngineError(_lost("its head is gone"))
+            raise _lost("its head is gone")
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -265,7 +264,7 @@ def watch_head(
         if nodes.knock(*head, 3.0):
             answered_s = time.monotonic()
         elif time.monotonic() - answered_s > patience_s and not closed.is_set():
-            on_silence(_lost(f"its head at {head[0]}:{head[1]} has been unreachable"))
+            on_silence(str(_lost(f"its head at {head[0]}:{head[1]} has been unreachable")))
             return
 
 
@@ -280,27 +279,26 @@ def explained(error: BaseException) -> BaseException:
     missing = _NO_MODULE.search(str(cause))
     travels = (ray.exceptions.RayError, ImportError)
     if missing and (isinstance(cause, travels) or "failed to import" in str(cause)):
-        return EngineError(
+        return resumable(
             f"The workers of the Ray cluster lack the module {missing[1]!r} that the work needs. "
-            "Install the same packages there, then run the same command again."
+            "Install the same packages there"
         )
     if isinstance(cause, ConnectionError) and "ray" in text.lower():
-        return EngineError(_lost(text))
+        return _lost(text)
     if not isinstance(cause, ray.exceptions.RayError):
         return cause
-    return EngineError(
+    return resumable(
         f"The Ray cluster repeatedly lost the work ({type(cause).__name__}: {text}). Nodes "
-        "probably lack memory or disk: give them more memory or fewer processors, more shared "
-        "memory (`ray start --object-store-memory`), or free the disk that values spill to. See "
-        "`ray status`, then run the same command again; finished work is kept."
+        "probably lack memory or disk (see `ray status`): give them more memory or fewer "
+        "processors, more shared memory (`ray start --object-store-memory`), or free the disk that "
+        "values spill to"
     )
 
 
-def _lost(reason: str) -> str:
-    return (
+def _lost(reason: str) -> EngineError:
+    return resumable(
         f"The connection to the Ray cluster was lost: {reason}. Nodes end for lack of memory, or "
-        "are cut off. Start the cluster again if `ray start` had started it, then run the same "
-        "command again; finished work is kept."
+        "are cut off. Start the cluster again if `ray start` had started it"
     )
 
 
