@@ -17,7 +17,7 @@ from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import UnitReport, resumable
 from distfms.engine.host import Host
 from distfms.engine.memory import require_room
-from distfms.engine.tasks import POLL_S, LostError, Task, reports_of
+from distfms.engine.tasks import POLL_S, LostError, Task, reports_of, values_of
 from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
@@ -67,12 +67,12 @@ class DaskExecutor(Executor):
 
     def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Have the scheduler start a function; see `Tasks.submit`."""
-        values = [one.value if isinstance(one, Task) else one for one in arguments]
+        values = values_of(arguments)
         self._alive_s = time.monotonic()
         with self.asking(), warnings.catch_warnings(action="ignore"):
             if seat is not None:
-                asked = self._submit_to(seat.worker, _on_seat, function, seat.host, *values)
-                return Task(asked, self._coming(asked), seat)
+                answer = self._submit_to(seat.worker, _on_seat, function, seat.host, *values)
+                return Task(answer, self._coming(answer), seat)
             value = self.client.submit(function, *values, pure=False)
             # Before other tasks, as they are waited for.
             reports = self.client.submit(reports_of, value, pure=False, priority=1)
@@ -193,8 +193,8 @@ class DaskExecutor(Executor):
         return {f"Dask worker {worker} on {host}": there for worker, (host, there) in workers}
 
     def _submit_to(self, worker: str, function: Any, *arguments: Any) -> Any:
-        where = {"workers": [worker], "allow_other_workers": False}
-        return self.client.submit(function, *arguments, pure=False, priority=1, **where)
+        place = {"workers": [worker], "allow_other_workers": False}
+        return self.client.submit(function, *arguments, pure=False, priority=1, **place)
 
     @contextmanager
     def asking(self) -> Iterator[None]:

@@ -107,8 +107,9 @@ class UnitRunner(Generic[T]):
         whole, is_damaged = self._lookup(pack)
         if whole is not None:
             indices = range(first, first + len(units))
-            return Leaf(whole, tuple(UnitReport(index, from_cache=True) for index in indices))
-        reports: list[UnitReport] = []
+            reports = [UnitReport(index, from_cache=True) for index in indices]
+            return Leaf(whole, tuple(reports))
+        reports = []
 
         def values() -> Iterator[Any]:
             for index, unit in enumerate(units, first):
@@ -122,10 +123,10 @@ class UnitRunner(Generic[T]):
         reports[0] = replace(reports[0], is_damaged=is_damaged, cache_error=error)
         return Leaf(whole, tuple(reports))
 
-    def join(self, left: Any, right: Any, pack: str = "") -> Any:
+    def join(self, earlier: Any, later: Any, pack: str = "") -> Any:
         """Merge two neighbouring subtrees, the earlier one first, and keep them as a ``pack``."""
         limit_blas_threads()
-        merged = self.merge_fn(value_of(left), value_of(right))
+        merged = self.merge_fn(value_of(earlier), value_of(later))
         self._keep(pack, merged)
         return merged
 
@@ -211,9 +212,9 @@ def build_graph(
         tasks[key] = (partial(UnitRunner.run, first=first, units=of_task, pack=pack), shared)
         return key
 
-    def join(left: _Key, right: _Key, pack: str = "") -> _Key:
-        key = (f"distfms-merge-{token}", left[1] + 1, left[2])
-        tasks[key] = (partial(UnitRunner.join, pack=pack), shared, left, right)
+    def join(earlier: _Key, later: _Key, pack: str = "") -> _Key:
+        key = (f"distfms-merge-{token}", earlier[1] + 1, earlier[2])
+        tasks[key] = (partial(UnitRunner.join, pack=pack), shared, earlier, later)
         return key
 
     def subtree(first: int) -> _Key:
@@ -222,8 +223,8 @@ def build_graph(
             return leaf(first, PACK_UNITS, pack)
         top = merge_tree(map(leaf, range(first, min(first + PACK_UNITS, n), batch)), join)
         if pack:
-            _, _, left, right = tasks[top]
-            join(left, right, pack)  # once more, to be kept
+            _, _, earlier, later = tasks[top]
+            join(earlier, later, pack)  # once more, to be kept
         return top
 
     root = merge_tree(map(subtree, range(0, n, PACK_UNITS)), join)

@@ -52,7 +52,7 @@ class LocalExecutor(Executor):
 
     def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Start a function in a thread, on which a process may wait; see `Tasks.submit`."""
-        values = [one.value.result() if isinstance(one, Task) else one for one in arguments]
+        values = [self.result(value) if isinstance(value, Task) else value for value in arguments]
         if seat is not None:
             future = seat.thread.submit(seat.ask, dump((function, values, True)))
         elif self.processes:

@@ -162,7 +162,9 @@ class ActorPool(Closing):
             self._log.append(self._tasks.share(call))
         self.counts.n_steps = number
         self._event("pool_step", step=number, seconds=time.perf_counter() - start_s)
-        answers = dict(answer for reply in replies for answer in reply.answers.items())
+        answers: dict[int, bytes] = {}
+        for reply in replies:
+            answers |= reply.answers
         return [pickle.loads(answers[index]) for index in range(len(self._shards))]
 
     def map(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:

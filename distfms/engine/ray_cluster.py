@@ -12,7 +12,7 @@ from distfms.engine.graph import Leaf, UnitReport
 from distfms.engine.host import Host
 from distfms.engine.memory import available_bytes, require_room
 from distfms.engine.ray_session import RaySession
-from distfms.engine.tasks import LostError, Task
+from distfms.engine.tasks import LostError, Task, values_of
 
 # Above this a request goes through the object store, once to each node.
 _INLINE_BYTES = 64 * 2**10
@@ -64,7 +64,7 @@ class RayExecutor(Executor):
 
     def submit(self, function: Any, *arguments: Any, seat: Any = None, attempts: int = 3) -> Task:
         """Start a task of Ray, or ask an actor; see `Tasks.submit`."""
-        values = [one.value if isinstance(one, Task) else one for one in arguments]
+        values = values_of(arguments)
         if seat is not None:
             ask = seat.call.options(max_task_retries=attempts - 1)
             answer = ask.remote(function, *values)

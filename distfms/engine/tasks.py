@@ -42,6 +42,11 @@ class Task:
     seat: Any = None
 
 
+def values_of(arguments: Sequence[Any]) -> list[Any]:
+    """Return arguments, of tasks what stands for their values."""
+    return [argument.value if isinstance(argument, Task) else argument for argument in arguments]
+
+
 class LostError(Exception):
     """A seat is gone, with all states on it; the text says why, for people."""
 
