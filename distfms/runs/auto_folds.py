@@ -23,8 +23,8 @@ LEAST_ROWS = 20
 MOST_BYTES = 256 * 2**20
 
 
-def make_job(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened, Job]:
-    """Return a method's job, with spec and data in which a number stands for `auto`.
+def make_job(spec: JobSpec, opened: Opened) -> tuple[Opened, Job]:
+    """Return a method's job, and data in whose section a number stands for `auto`.
 
     A note says where it is no cross-validation.
 
@@ -34,15 +34,16 @@ def make_job(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened, Job]:
         If `tune` is left without folds, or if the method refuses the spec.
     """
     method = load_method(spec.method)
+    inputs = opened.inputs
     if not spec.data.auto_folds:
-        return spec, opened, method.make_job(spec.options, opened.inputs, spec.seed)
-    why_not = _too_few_rows(opened.inputs)
+        return opened, method.make_job(spec.options, inputs, spec.seed)
+    why_not = _too_few_rows(inputs)
     if not why_not:
-        inputs = opened.inputs.changed(folds=AUTO_FOLDS)
+        inputs = inputs.changed(folds=AUTO_FOLDS)
         job = method.make_job(spec.options, inputs, spec.seed)
         why_not = _too_large(job)
         if not why_not:
-            return _with_folds(spec, AUTO_FOLDS), replace(opened, inputs=inputs), job
+            return replace(opened, inputs=inputs), job
     if spec.tune is not None:
         raise SpecError(
             f"`tune` compares by cross-validation, and `data.folds: auto` is none here: {why_not}. "
@@ -51,13 +52,9 @@ def make_job(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened, Job]:
     holds_out = spec.data.test > 0 or spec.data.test_path is not None
     advice = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
     note = f"There is no cross-validation (`data.folds: auto`): {why_not}.{advice}"
-    inputs = opened.inputs.changed(folds=0)
+    inputs = inputs.changed(folds=0)
     opened = replace(opened, inputs=inputs, notes=(*opened.notes, note))
-    return _with_folds(spec, 0), opened, method.make_job(spec.options, inputs, spec.seed)
-
-
-def _with_folds(spec: JobSpec, n_folds: int) -> JobSpec:
-    return replace(spec, data=spec.data.model_copy(update={"folds": n_folds}))
+    return opened, method.make_job(spec.options, inputs, spec.seed)
 
 
 def _too_few_rows(inputs: Inputs) -> str:

@@ -107,7 +107,9 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
             "and mean."
         )
-    spec, opened, job = make_job(spec, opened or open_inputs(spec, root, say))
+    opened, job = make_job(spec, opened or open_inputs(spec, root, say))
+    folds = opened.inputs.section.folds
+    spec = replace(spec, data=spec.data.model_copy(update={"folds": folds}))
     identity = spec.identity(opened.fingerprints)
     if spec.tune is not None:
         job = tuned_job(method, job, spec.tune)
