@@ -33,7 +33,7 @@ def run(request, rows, tmp_path_factory):
     place = tmp_path_factory.mktemp("frame-forms")
     data = place / f"d.{request.param}"
     rows.to_csv(data, index=False) if request.param == "csv" else rows.to_parquet(data)
-    section = {"path": str(data), "target": "y", "folds": 0, "limits": "half"}
+    section = {"path": str(data), "target": "y", "folds": 0}
     section |= {"numbers": ["crp", "price"], "text": ["code"]}
     spec = build_spec(
         {
@@ -47,7 +47,7 @@ def run(request, rows, tmp_path_factory):
     )
     said = []
     folder = run_job(spec, say=said.append).folder
-    assert any("such as `<" in line and "half of their bound" in line for line in said)
+    assert any("such as `<" in line and "count as their bound" in line for line in said)
     out = place / "p.parquet"
     predict_file(folder, str(data), out)
     return folder, pq.read_table(out)["predicted_y"].to_numpy()

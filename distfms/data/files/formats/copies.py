@@ -322,7 +322,7 @@ def require_unchanged(file: File) -> None:
     """Refuse a file that is not the one that was listed."""
     with places.reading(file.place):
         now = places.file_entry(file.place)
-    if now is None or state_of(now) != state_of(file):
+    if now is None or state_of(replace(now, sheet=file.sheet)) != state_of(file):
         raise DataError(
             f"The file {file.path} changed during the conversion: convert it again when nothing "
             "writes to it."
