@@ -120,7 +120,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         """Read all rows and their targets into memory; return also the names of the columns."""
         is_plain = all(type(v) is np.ndarray and v.dtype == np.float64 for v in (X, y))
-        if is_plain and not reset and self._array and X.shape == (*y.shape, self.n_features_in_):
+        is_plain = is_plain and not (reset or hasattr(self, "feature_names_in_"))
+        if is_plain and X.shape == (*y.shape, self.n_features_in_):
             return X, y, None  # as it is: checks would look at all of it
         if kind_of(X) == kind_of(y) == "array":
             finite: Any = "allow-nan" if self.missing == "pairs" else True

@@ -185,7 +185,6 @@ class JobEstimator(BaseEstimator):
             self._class_type = kind.to_pandas_dtype()
         roles_of = (v for k, v in named.items() if k != "target")
         self._taken = [*self._target, *roles_of, *index_columns(opened.schema)]
-        self._array = opened.without_rows() if opened.kind == "array" else None
         self._take(files, functions)
         return self
 
@@ -328,9 +327,6 @@ class JobEstimator(BaseEstimator):
         if target in beside and not kind_of(beside[target]).startswith("dask"):
             n_rows = len(X) if not kind.startswith("dask") else len(beside[target])
             beside[target] = checked_target(self, beside[target], n_rows)
-        fit = None if reset or beside else self._array
-        if kind == "array" and fit is not None and fit.as_rows.names == tuple(names or ()):
-            return fit.like(X)
         model = None if reset else getattr(self, "model_", None)
         forms = AS_THEY_ARE if model is None else model.frame_forms
         if kind.startswith("dask"):
@@ -370,10 +366,7 @@ class JobEstimator(BaseEstimator):
     def _name_columns(self, columns: Sequence[str]) -> None:
         """Take names for those of the columns of a fit; ``x0``, … are those of an array."""
         self.n_features_in_ = len(columns)
-        self._array = None
-        if list(columns) == array_names((0, len(columns))):
-            self._array = of_memory(np.zeros((1, len(columns))), columns, {}).without_rows()
-        else:
+        if list(columns) != array_names((0, len(columns))):
             self.feature_names_in_ = np.array(columns, dtype=object)
 
     def report(self) -> Page:

@@ -6,8 +6,8 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -144,24 +144,10 @@ class Given:
             return memory_dataset(self._rows, self.schema, max_rows)
         return dask_dataset(self.parts, self.lengths, self.as_rows, self.schema)
 
-    def without_rows(self) -> Given:
-        """Return the columns of an array, for other arrays like it."""
-        names = self.as_rows.names or ()
-        return Given(self.kind, pa.schema(list(self.schema)[: len(names)]), AsRows(names))
-
-    def like(self, X: np.ndarray) -> Given:
-        """Return another array with the same columns."""
-        return replace(self, _rows=self.as_rows(X))
-
     @property
     def head(self) -> Dataset:
         """The columns, without rows where these are lazy."""
         return Dataset(self.schema, (), RowsReader()) if self.lazy else self.dataset
-
-    def unique(self, column: str) -> set[Any]:
-        """Return the values of a column, without missing ones."""
-        values = self.stack(partial(_column, self.head.reader, column), dtype=object)
-        return {v for v in np.asarray(values).tolist() if v is not None and v == v}
 
     def stack(
         self, function: Callable[[Any], np.ndarray], tail: tuple[int, ...] = (), dtype: Any = float
@@ -182,11 +168,6 @@ class Given:
             for part, length in zip(self.parts, self.lengths, strict=True)
         ]
         return da.concatenate(chunks)
-
-
-def _column(reader: Any, name: str, partition: Any) -> np.ndarray:
-    column: np.ndarray = reader.read(partition, [name]).column(0).to_numpy()
-    return column
 
 
 def _apply(function: Any, as_rows: AsRows, nothing: np.ndarray, *part: Any) -> np.ndarray:

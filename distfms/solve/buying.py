@@ -261,10 +261,8 @@ def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
     return float(np.sum(problem.b[support] ** 2 / variance))
 
 
-def objective_of(problem: Problem, algorithm: str, repeats: ArrayLike) -> float:
-    """Objective of an algorithm, ``"full"`` or ``"scoring"``."""
-    return (scoring_objective if algorithm == "scoring" else full_objective)(problem, repeats)
-
+OBJECTIVES = {"full": full_objective, "scoring": scoring_objective}
+"""By the name of an algorithm."""
 
 Status = Literal["budget_spent", "no_positive_gain", "unaffordable"]
 

@@ -165,7 +165,8 @@ class Domain:
         across = hessian[k:, :k]
         beside = hessian[k:, k:]
         right_sides = np.column_stack((slope[:k], hessian[:k, k:]))
-        solved = np.linalg.solve(_regular(weights, multiplier), right_sides)
+        ridge = multiplier + _SINGULAR * np.trace(weights)
+        solved = np.linalg.solve(weights + ridge * np.eye(k), right_sides)
         free = solved[:, 0]
         response = solved[:, 1:]
         schur = beside - across @ response
@@ -193,12 +194,6 @@ class Domain:
         bounds = (self.lower, np.inf)
         bounded = lsq_linear(factor, rotated / root, bounds, "bvls", tol=1e-14)
         return np.maximum(bounded.x, self.lower)
-
-
-def _regular(matrix: np.ndarray, multiplier: float) -> np.ndarray:
-    """Add a multiple of the identity, and enough of it for a singular matrix."""
-    ridge = multiplier + _SINGULAR * np.trace(matrix)
-    return matrix + ridge * np.eye(len(matrix))
 
 
 @dataclass(frozen=True, eq=False)

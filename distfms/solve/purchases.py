@@ -384,12 +384,6 @@ def full_state(problem: Problem) -> FullState | SameState:
     return FullState(problem) if problem.noise_covariance is None else SameState(problem)
 
 
-def criteria_of(problem: Problem) -> list[Criterion]:
-    """Return the criteria that may choose differently: with equal costs there is only one."""
-    equal = (problem.costs == problem.costs[0]).all()
-    return ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
-
-
 def select(
     problem: Problem,
     budget: float,
@@ -409,7 +403,11 @@ def select(
     equal costs, Scoring is optimal for its objective (Theorem 3.2 of [1]_).
     """
     paths = []
-    for each in criteria_of(problem) if criterion == "best" else [criterion]:
+    criteria: list[Criterion] = [criterion]
+    if criterion == "best":
+        costs_differ = (problem.costs != problem.costs[0]).any()
+        criteria = ["gain_per_cost", "gain"] if costs_differ else ["gain_per_cost"]
+    for each in criteria:
         if shards is None:
             state = (ScoringState if algorithm == "scoring" else full_state)(problem)
         else:

@@ -254,16 +254,11 @@ def over_folds(values: np.ndarray, weights: ArrayLike) -> FoldMeans:
     weights = np.asarray(weights, dtype=np.float64)
     is_known = ~np.isnan(values) & (weights > 0)
     values = np.where(is_known, values, 0.0)
-    share = _shares(np.where(is_known, weights, 0.0))
+    known_weights = np.where(is_known, weights, 0.0)
+    share = ratio(known_weights, known_weights.sum(axis=-1, keepdims=True))
     n_known = is_known.sum(axis=-1)
     mean, standard_error = _mean_and_error(values, share, n_known)
     return FoldMeans(mean, standard_error, n_known)
-
-
-def _shares(weights: np.ndarray) -> np.ndarray:
-    """Each weight over their sum along the last axis; 0 where that is 0."""
-    total = weights.sum(axis=-1, keepdims=True)
-    return ratio(weights, total)
 
 
 @np.errstate(invalid="ignore", over="ignore")

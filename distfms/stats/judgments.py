@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import DataError, SpecError, first_of
+from distfms.errors import DataError, first_of
 from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
@@ -290,15 +290,21 @@ class JudgmentStatistics:
         DataError
             If there are no objects, an attribute has no judgment, or an attribute has neither an
             object with two judgments nor a given internal variance.
-        SpecError
-            If a given internal variance is negative or infinite.
         """
         if names is None:
             names = [f"number {a}" for a in range(self.attributes.start, self.attributes.stop)]
         if not self.n_objects:
             raise DataError("There is no object to estimate from.")
         _refuse(self.n_judged == 0, names, "no object has a judgment; exclude these attributes")
-        v = _given_or_estimated(self.internal_variance(), internal_variance, names)
+        v = self.internal_variance()
+        if internal_variance is not None:
+            v = np.where(np.isnan(internal_variance), v, internal_variance)
+        _refuse(
+            np.isnan(v),
+            names,
+            "no object has two judgments, so the internal variance cannot be estimated; collect a "
+            "second judgment of some objects, set `internal_variance`, or exclude these attributes",
+        )
         d = self.n_attributes
         attributes = self.attributes
         noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[attributes]
@@ -326,28 +332,6 @@ class JudgmentStatistics:
             mean_judgments=self.n_judgments / self.n_judged,
             noise_covariance=noise_covariance,
         )
-
-
-def _given_or_estimated(
-    v: np.ndarray, settings: np.ndarray | None, names: Sequence[str]
-) -> np.ndarray:
-    """Replace internal variances, NaN where they cannot be estimated, by those set."""
-    if settings is not None:
-        settings = np.broadcast_to(np.asarray(settings, dtype=np.float64), v.shape)
-        bad = np.flatnonzero((settings < 0) | np.isinf(settings))
-        if bad.size:
-            raise SpecError(
-                f"The internal variance of attribute {names[bad[0]]} is {settings[bad[0]]}; "
-                "it must be finite and at least 0."
-            )
-        v = np.where(np.isnan(settings), v, settings)
-    _refuse(
-        np.isnan(v),
-        names,
-        "no object has two judgments, so the internal variance cannot be estimated; collect a "
-        "second judgment of some objects, set `internal_variance`, or exclude these attributes",
-    )
-    return v
 
 
 def _refuse(bad: np.ndarray, names: Sequence[str], reason: str) -> None:

@@ -229,15 +229,18 @@ class ColumnSigns:
         n_gaps = self.gap_counts
         n_features, n_partners = n_gaps.shape
         first = len(self.moments.mean) - n_partners
-        partners = _first_to_last(self.moments, first)
-        n_few = np.minimum(n_gaps, partners.weight - n_gaps)
+        moments_of_partners = (array[first:] for array in vars(self.moments).values())
+        partners = Moments(*moments_of_partners)
+        n_without_gap = partners.weight - n_gaps
+        n_few = np.minimum(n_gaps, n_without_gap)
         expected = n_gaps * partners.mean
         away = self.gap_sums - expected
         chance = _log_chance(away, n_few, partners)
         deviation = np.sqrt(partners.variance)
         varies = deviation > CONSTANT_RTOL * np.abs(partners.mean)
         is_tested = (n_few >= _LEAST) & varies
-        is_tested &= _comparable(sources[:n_features], sources[first:])
+        features = sources[:n_features, np.newaxis]
+        is_tested &= (features >= 0) & (sources[first:] >= 0) & (features != sources[first:])
         n_tested = int(is_tested.sum())
         level = np.log(_LEVEL / max(n_tested, 1))
         chance = np.where(is_tested & np.isfinite(chance), chance, np.inf)
@@ -245,12 +248,14 @@ class ColumnSigns:
         dependent = []
         for feature, by_partner in enumerate(chance):
             by_target = np.where(is_target, by_partner, np.inf)
-            preferred = by_target if by_target.min() < level else by_partner
-            partner = int(np.argmin(preferred))
-            if by_partner[partner] < level:
-                difference = away[feature, partner] / n_gaps[feature, partner]
-                size = float(difference / deviation[partner])
-                dependent.append((feature, first + partner, size))
+            if by_target.min() < level:
+                by_partner = by_target
+            partner = int(np.argmin(by_partner))
+            if by_partner[partner] >= level:
+                continue
+            difference = away[feature, partner] / n_gaps[feature, partner]
+            size = float(difference / deviation[partner])
+            dependent.append((feature, first + partner, size))
         return dependent
 
 
@@ -259,17 +264,6 @@ def _added(gaps: np.ndarray, later: np.ndarray) -> np.ndarray:
     if not len(gaps):
         return later
     return gaps + later if len(later) else gaps
-
-
-def _comparable(features: np.ndarray, partners: np.ndarray) -> np.ndarray:
-    """Return which features and partners are of different columns that are compared at all."""
-    are_compared = np.logical_and.outer(features >= 0, partners >= 0)
-    return np.asarray(are_compared & np.not_equal.outer(features, partners))
-
-
-def _first_to_last(moments: Moments, first: int) -> Moments:
-    """Return the moments of all columns from one on."""
-    return Moments(*(array[first:] for array in vars(moments).values()))
 
 
 def _log_chance(away: np.ndarray, n_few: np.ndarray, partners: Moments) -> np.ndarray:

@@ -56,7 +56,9 @@ def headline(run: FinishedRun) -> str:
     if loss.is_doubtful:
         answer = f"Do not buy judgments: the mean of {label} is as good as what they predict"
         return lines(sentence(answer), _better(run))
-    answer = sentence(f"{to_buy}: they explain {share} of {label}", _even_split(run, loss))
+    evenly = _explained_by_others(run, loss).get("averages")
+    even_split = "" if evenly is None else f"; an even split {percent(evenly)}"
+    answer = sentence(f"{to_buy}: they explain {share} of {label}", even_split)
     return lines(answer, _better(run))
 
 
@@ -77,12 +79,6 @@ def _cost_clause(run: FinishedRun) -> str:
     if {attribute["cost"] for attribute in run.selection["attributes"]} == {1}:
         return ""
     return f" at a cost of {number(run.selection['spent'])}"
-
-
-def _even_split(run: FinishedRun, loss: TrustedLoss) -> str:
-    """Say what the same budget explains when it is spread evenly."""
-    explained = _explained_by_others(run, loss).get("averages")
-    return "" if explained is None else f"; an even split {percent(explained)}"
 
 
 def _why_nothing(run: FinishedRun) -> str:

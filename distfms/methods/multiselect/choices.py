@@ -70,9 +70,8 @@ def left_open(options: MultiselectOptions, n_folds: int) -> list[Grid]:
 
 def grids_of_choice(options: MultiselectOptions, n_folds: int) -> list[Grid]:
     """Return the same, none where that is but one point; see `Job.candidates`."""
-    grids = left_open(options, n_folds)
-    n_candidates = sum(len(grid_points(grid)) for grid in grids)
-    return grids if n_candidates > 1 else []
+    is_open = len(candidates(options, n_folds)) > 1
+    return left_open(options, n_folds) if is_open else []
 
 
 def candidates(options: MultiselectOptions, n_folds: int) -> list[Point]:

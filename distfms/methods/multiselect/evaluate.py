@@ -19,7 +19,7 @@ from distfms.methods.frame.moments import Solved, fold_entries
 from distfms.methods.multiselect.choices import losses_without_choice
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, path_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.solve.buying import BuyFrom, Problem, SelectionPath, full_objective, objective_of
+from distfms.solve.buying import OBJECTIVES, BuyFrom, Problem, SelectionPath, full_objective
 from distfms.stats.base import Folded, FoldMeans, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
@@ -245,7 +245,7 @@ def path_content(
         "budget": procedure.budget,
         "spent": float(repeats @ problem.costs),
         "label_variance": problem.label_variance,
-        "objective": objective_of(problem, rule.objective, repeats),
+        "objective": OBJECTIVES[rule.objective](problem, repeats),
         "projected_loss": problem.label_variance - full_objective(problem, repeats),
         "status": path.status,
         "n_candidates": path.n_candidates,

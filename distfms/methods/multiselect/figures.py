@@ -128,10 +128,6 @@ def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: l
     return Figure(chart, " ".join(caption))
 
 
-def _n_bought(repeats: Mapping[str, int]) -> int:
-    return sum(count > 0 for count in repeats.values())
-
-
 def _baseline_tables(run: FinishedRun) -> list[Table]:
     """Compare the selection with the baselines at the whole budget."""
     selection = run.selection
@@ -143,7 +139,7 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
         {
             "Way to spend": title_of(name),
             "Spent": entry["spent"],
-            "Attributes": _n_bought(entry["repeats"]),
+            "Attributes": len(entry["repeats"]),
             "Projected loss": measured(entry, "train", _LOSS),
             "Cross-validated loss": measured(entry, "validation", _LOSS),
             "Held-out loss": measured(entry, "test", _LOSS),

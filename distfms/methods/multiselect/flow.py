@@ -188,18 +188,14 @@ def evaluate(
     comparison: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
-    validated = on_folds(run, job, solved, at_common_budgets(solved), rows="objects")
+    procedure: SelectionProcedure = solved.procedure
+    at_budgets = replace(procedure, budgets=procedure.grid(solved.path))
+    validated = on_folds(run, job, solved, at_budgets, rows="objects")
     folds = () if validated is None else validated.folds
-    for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
+    for text in evaluation_remarks(procedure, solved.statistics["judgments"], folds):
         run.note(text)
     held = None if averages is None else averages["predicted"]
     return Evaluation(solved, validated, held, model, comparison).metrics()
-
-
-def at_common_budgets(solved: Solved) -> SelectionProcedure:
-    """Return the procedure that looks at all paths at the budgets of the chosen one."""
-    procedure: SelectionProcedure = solved.procedure
-    return replace(procedure, budgets=procedure.grid(solved.path))
 
 
 def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRun]], Judged]:

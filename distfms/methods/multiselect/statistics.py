@@ -12,7 +12,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.folds import require_divided
 from distfms.errors import DataError, first_of
-from distfms.methods.frame.contract import Inputs, Job, Run
+from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.remarks import far_remarks, unresolved_remarks
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.form import JudgmentForm
@@ -118,7 +118,12 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
     names = form.names
     n_objects = [part.n_objects for part in judgments.parts]
     require_divided(n_objects, form.roles.fold_key, form.inputs.train.place, "objects")
-    _check_label(train, form.inputs)
+    if train.means.constant_columns()[-1]:
+        raise DataError(
+            f"The label {form.roles.target[0]!r} is {train.means.mean[-1]:.6g} for all "
+            f"{train.n_objects} training objects, so there is nothing to predict. Check "
+            "`data.target`."
+        )
     train.estimates(form.internal_variance, names)
     n_rows = sum(data.n_rows for data in form.inputs.datasets)
     left_out = n_rows - train.n_objects - test.n_objects
@@ -142,15 +147,6 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
         },
     )
     return statistics
-
-
-def _check_label(train: JudgmentStatistics, inputs: Inputs) -> None:
-    if train.means.constant_columns()[-1]:
-        raise DataError(
-            f"The label {inputs.section.target[0]!r} is {train.means.mean[-1]:.6g} for all "
-            f"{train.n_objects} training objects, so there is nothing to predict. Check "
-            "`data.target`."
-        )
 
 
 def read_averages(run: Run, form: JudgmentForm, repeats: np.ndarray) -> Bundle:
