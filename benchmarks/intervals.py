@@ -3,7 +3,7 @@
 Tables are simulated, so that the truth is known: what the model of a job explains, or how well it
 tells classes apart, of many rows that it has not seen. A headline's ``65 ± 2%`` is a share with its
 standard error, by the spread over folds. ``coverage`` prints how often the truth is within
-Student's 95 % of it. ``noise`` draws targets that nothing explains and prints the mean claim, how
+Student's 95% of it. ``noise`` draws targets that nothing explains and prints the mean claim, how
 often it is more than 2.776 (Student's, for five folds) standard errors above 0, and the mean truth:
 shares, correct rows above the largest class, AUROC above a half.
 
@@ -137,7 +137,7 @@ NOISE = {
     "multiselect": Case("multiselect", {"budget": 10}),
     "sequence": Case("sequence"),
     "sequence, classes": Case("sequence", has_classes=True),
-    "sequence, 8 % positives": Case("sequence", has_classes=True, share_of_yes=0.08),
+    "sequence, 8% positives": Case("sequence", has_classes=True, share_of_yes=0.08),
     "landmarks": Case("landmarks"),
     "landmarks, classes": Case("landmarks", has_classes=True),
     "attribute_efficient": Case("attribute_efficient", {"attributes_per_example": 4}),
@@ -185,7 +185,7 @@ def explained(case: Case, run: Path, others: pd.DataFrame, **options: Any) -> fl
 
 
 def covers(case: Case, n_rows: int, seed: int) -> float:
-    """Return 1 if Student's 95 % of a headline covers the truth, 0 if not, NaN without a claim."""
+    """Return 1 if Student's 95% of a headline covers the truth, 0 if not, NaN without a claim."""
     assert case.draw is not None
     rng = np.random.default_rng([seed, n_rows])
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +202,7 @@ def covers(case: Case, n_rows: int, seed: int) -> float:
         else:
             others = case.draw(rng, N_OTHERS)
         truth = explained(case, run, others, **options)
-    # Headlines round: a claim of 65 % stands for 64.5 to 65.5.
+    # Headlines round: a claim of 65% stands for 64.5 to 65.5.
     return float(abs(share - truth) <= student_t(0.95, N_FOLDS - 1) * error + 0.5)
 
 
@@ -278,14 +278,14 @@ TABLES = {
     "coverage": (
         coverage,
         "How often intervals cover the truth",
-        "Student's 95 % of a headline's ± over five folds, beside what its model explains, or "
+        "Student's 95% of a headline's ± over five folds, beside what its model explains, or "
         "classifies correctly, of 20,000 other rows; {n} tables each, of which those with a claim "
         "count.",
     ),
     "noise": (
         noise,
         "What headlines claim of noise",
-        "Targets that nothing explains, in points: mean claim, claims of more than Student's 95 % "
+        "Targets that nothing explains, in points: mean claim, claims of more than Student's 95% "
         "above 0, mean truth; {n} tables each.",
     ),
 }

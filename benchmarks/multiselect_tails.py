@@ -1,15 +1,15 @@
 """Judgments with heavy tails, raters who answer at random: errors on objects that chose nothing.
 
 Twelve correlated attributes, three judgments of each; an object's label is a sparse sum of them.
-Noise is Student's t with 2.5 degrees of freedom, and 5 % of the raters answer at random; or it is
+Noise is Student's t with 2.5 degrees of freedom, and 5% of the raters answer at random; or it is
 normal.
 Errors are mean squared errors over the variance of the label, of 4,000 other objects.
 
-``--raters``: none, 5 % or 20 % of 40 raters with ids answer at random, or all differ in their noise
+``--raters``: none, 5% or 20% of 40 raters with ids answer at random, or all differ in their noise
 (deviations of a log-normal distribution), with normal noise and with t. Errors of jobs that keep
 all raters, and of those that leave out who stands out: of predictions from as many
 judgments as are bought, given by any raters. ``--raters FILE``: of the crowd's judgments of
-headlines (see raters.py), as they are and with 20 % of the workers' judgments shuffled among their
+headlines (see raters.py), as they are and with 20% of the workers' judgments shuffled among their
 headlines; 60 headlines to learn from, 40 for the error.
 """
 
@@ -89,7 +89,7 @@ def simulated(seed: int, kind: str, tails: bool, n: int, budget: int) -> list[fl
     weights = rng.normal(size=D) * (rng.random(D) < 0.6)
     weights /= np.linalg.norm(weights) + 1e-9
     mixing = np.eye(D) + 0.3 * rng.normal(size=(D, D))
-    bad = np.arange(RATERS) < {"5 %": 2, "20 %": 8}.get(kind, 0)
+    bad = np.arange(RATERS) < {"5%": 2, "20%": 8}.get(kind, 0)
     spread = 0.5 if kind == "various" else 0.0
     raters = mixing, weights, tails, bad, np.exp(spread * rng.normal(size=RATERS))
     return screened(*crowd(rng, n, K, *raters), *crowd(rng, OTHERS, budget, *raters), budget)
@@ -130,7 +130,7 @@ def print_raters(args: argparse.Namespace) -> None:
                 budget,
                 partial(simulated, kind=kind, tails=tails, n=n, budget=budget),
             )
-            for kind in ("none", "5 %", "20 %", "various")
+            for kind in ("none", "5%", "20%", "various")
             for tails in (False, True)
             for n in args.objects
             for budget in args.budgets

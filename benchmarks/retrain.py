@@ -1,4 +1,4 @@
-"""Retraining after 1 % of new partitions against a run from scratch, in fresh processes.
+"""Retraining after 1% of new partitions against a run from scratch, in fresh processes.
 
 Rows of 100 features lie in 100 files. `distfms retrain` is run on 99 of them, then, timed, on all;
 then `distfms run` of the same spec with an empty cache. Wall time and processor time (of all

@@ -107,7 +107,7 @@ def markdown(lines: Sequence[Line]) -> str:
 def beside_peers(tables: Mapping[str, Splits]) -> list[dict[str, Any]]:
     """Return for each peer the ratio of our mean loss to its own, over the tables that have it.
 
-    The mean is geometric; its range is that of 95 % by the spread over tables. Ahead and behind are
+    The mean is geometric; its range is that of 95% by the spread over tables. Ahead and behind are
     tables where the paired difference over splits is more than its standard error.
     """
     ways = dict.fromkeys(way for splits in tables.values() for way in splits[0])

@@ -159,7 +159,8 @@ def retrain(
     accept: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FILE", help="Accept a file despite its drift, or that it is gone; repeatable."
+            metavar="FILE",
+            help="Accept a file despite its drift, or the loss of a file; may be repeated.",
         ),
     ] = None,
     registry: Registry = None,
@@ -225,8 +226,7 @@ def predict(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Folder or URL of a finished run, or of a job (its last run); left out with "
-            "--model.",
+            help="Folder or URL of a finished run, or of a job (its last run); not with --model.",
         ),
     ],
     *,

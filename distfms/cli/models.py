@@ -181,7 +181,10 @@ def promote(
 def rollback(
     name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
 ) -> None:
-    """Promote the previous version again; works during a retraining too."""
+    """Promote the previous version again.
+
+    Works during a retraining too.
+    """
     record = _open(registry, storage).rollback(name, because)
     say(f"{name}: version {record.version} is current again.")
 
@@ -194,7 +197,10 @@ def gc(
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Remove old versions, but never the current one or the one before it."""
+    """Remove old versions.
+
+    Never removes the current version or the one before it.
+    """
     removed = _open(registry, storage).gc(name, keep, because)
     say(f"{name}: removed {', '.join(map(str, removed)) or 'nothing'}.")
 

@@ -20,16 +20,19 @@ def init(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="Folder, file, glob or URL of data to look at; of a workbook a sheet, as "
-            "book.xlsx#2024."
+            help="Folder, file, glob or URL of data to look at; book.xlsx#2024 is one sheet of "
+            "a workbook."
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Method; left out, the likeliest for the data.")
+        str | None, typer.Option(help="Method; by default the likeliest for the data.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     costs: Annotated[
-        str | None, typer.Option(help="Table of prices: names of groups, and what they cost.")
+        str | None,
+        typer.Option(
+            help="Table of two columns: names of groups or attributes, and what they cost."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
 ) -> None:

@@ -26,11 +26,16 @@ Registry = Annotated[
     ),
 ]
 Stop = Annotated[
-    str, typer.Option(help="rows: each row stops where more is not worth its cost; or prefix.")
+    str,
+    typer.Option(
+        help="prefix: all rows use the same groups; rows: each row stops when it is sure."
+    ),
 ]
-MeanBudget = Annotated[float | None, typer.Option(help="With --stop rows: largest mean cost.")]
+MeanBudget = Annotated[
+    float | None, typer.Option(help="With --stop rows: largest mean cost of a row.")
+]
 Confidence = Annotated[
-    float | None, typer.Option(help="With --stop rows: stop at a class of this probability.")
+    float | None, typer.Option(help="With --stop rows: stop when a class has this probability.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

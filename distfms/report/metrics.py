@@ -212,7 +212,7 @@ def decided(metrics: Mapping[str, Any], choice: str, scored: str, noun: str = "r
         text += f", cross-validated on {count(len(metrics['folds']), 'fold')} of them"
     if metrics["test"]:
         scored = f"{rows('held-out', 'test')}, used for nothing else"
-    return Text(f"{text}. Scores above are of {scored}.")
+    return Text(f"{text}. Scores above come from {scored}.")
 
 
 def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
@@ -317,7 +317,7 @@ def class_numbers(metrics: Mapping[str, Any]) -> list[KeyNumber]:
     auroc = KeyNumber(number(classes["auroc"], 3), "AUROC", rows)
     if len(recalls) == 2:
         shares = " · ".join(percent(share) for share in recalls.tolist())
-        note = f"of {' and '.join(names)}; {rows}"
+        note = f"{' · '.join(names)}; {rows}"
         return [auroc, KeyNumber(shares, "recall of each class", note)]
     worst = int(np.nanargmin(recalls))
     lowest = percent(recalls[worst].item())

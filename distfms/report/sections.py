@@ -162,10 +162,10 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> PageSection:
         Table([{"Package": k, "Version": v} for k, v in versions.items()], "Versions."),
         Table(
             [
-                {"Stage": s["name"], "Time": s["seconds"], "Wrote": ", ".join(s["files"])}
+                {"Step": s["name"], "Time": s["seconds"], "Wrote": ", ".join(s["files"])}
                 for s in manifest["stages"]
             ],
-            "Stages of the run, in order, and the files they wrote.",
+            "Steps of the run, in order, and the files they wrote.",
             {"Time": "seconds"},
         ),
     ]

@@ -116,7 +116,7 @@ class Race:
         number = best_candidate(list(candidates.values()), self.reference.weights)
         chosen = kinds[number]
         losses = {kind: candidate.on_grid for kind, candidate in candidates.items()}
-        grid = f"average over budgets from {percent(BUDGET_SHARES[0])} of the cost on"
+        grid = f"average over budgets of {percent(BUDGET_SHARES[0])} of the cost and more"
         self.tell(chosen, losses, grid)
         return self.value(chosen, spline_ridges, candidates)
 
