@@ -51,15 +51,19 @@ class Browser:
     """One Chromium; commands go to file descriptor 3, answers and events come from 4."""
 
     def __init__(self, folder: Path) -> None:
-        ours, theirs = os.pipe(), os.pipe()
+        ours = os.pipe()
+        theirs = os.pipe()
         options = f"--headless --no-sandbox --disable-gpu --user-data-dir={folder}"
         command = f"exec {CHROMIUM} {options} --remote-debugging-pipe 3<&{ours[0]} 4>&{theirs[1]}"
         self._process = subprocess.Popen(
             ["bash", "-c", command], pass_fds=(ours[0], theirs[1]), stderr=subprocess.DEVNULL
         )
         os.close(ours[0]), os.close(theirs[1])
-        self._commands, self._answers = ours[1], theirs[0]
-        self._rest, self._number, self.events = b"", 0, list[dict[str, Any]]()
+        self._commands = ours[1]
+        self._answers = theirs[0]
+        self._rest = b""
+        self._number = 0
+        self.events = list[dict[str, Any]]()
 
     def close(self) -> None:
         """Stop Chromium."""

@@ -48,7 +48,9 @@ class FaultyFileSystem(MemoryFileSystem):
 
     @classmethod
     def reset(cls, failing: int | None = None, lasting: bool = True) -> None:
-        cls.n_puts, cls.failing, cls.lasting = 0, failing, lasting
+        cls.n_puts = 0
+        cls.failing = failing
+        cls.lasting = lasting
         cls.seen.clear()
 
 

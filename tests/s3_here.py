@@ -103,7 +103,8 @@ def serve() -> None:
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
-    s3, counts = DomainDispatcherApplication(create_backend_app), Counter[str]()
+    s3 = DomainDispatcherApplication(create_backend_app)
+    counts = Counter[str]()
 
     def application(environ: dict[str, Any], respond: Any) -> Any:
         if environ["PATH_INFO"] == "/-/requests":

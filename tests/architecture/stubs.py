@@ -23,7 +23,8 @@ OTHERS = {
 
 def type_text(annotation: Any) -> str:
     """Return an annotation of an option as users may give it."""
-    origin, inner = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    inner = get_args(annotation)
     if origin is Annotated:
         return type_text(inner[0])
     if origin in (Union, UnionType):

@@ -31,7 +31,8 @@ def test_local_jobs_and_predictions_on_parquet(tmp_path, method):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 120))
     columns = {f"x{i}": pa.array(row) for i, row in enumerate(x)}
-    section, options = "sequence", "{model: linear, baselines: [omp]}"
+    section = "sequence"
+    options = "{model: linear, baselines: [omp]}"
     if method == "multiselect":
         columns = {n: [[v, v + 1.0] for v in c.to_pylist()] for n, c in columns.items()}
         # A lasso path is scikit-learn's, whose import takes a second.

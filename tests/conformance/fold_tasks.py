@@ -50,7 +50,8 @@ def size(members: Mapping[str, Any]) -> tuple[int, float]:
 
 
 def evaluate(fold: Fold, item: Item) -> dict[str, np.ndarray]:
-    train, held_out = fold.train["moments"], fold.held_out["moments"]
+    train = fold.train["moments"]
+    held_out = fold.held_out["moments"]
     mark = Path(item.marks) / f"{item.power:g}-{held_out.n_samples}"
     with open(mark, "a") as file:
         file.write("x")

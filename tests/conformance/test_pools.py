@@ -44,7 +44,8 @@ def reference(tmp_path_factory):
 def in_order(answers):
     loss, gradient = answers[0]
     for more, direction in answers[1:]:
-        loss, gradient = loss + more, gradient + direction
+        loss = loss + more
+        gradient = gradient + direction
     return loss, gradient
 
 

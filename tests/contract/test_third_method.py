@@ -18,7 +18,8 @@ from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results
 
-N_ROWS, N_COLUMNS = 600, 6
+N_ROWS = 600
+N_COLUMNS = 6
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +93,8 @@ def test_options_are_tuned_on_the_same_statistics(data, tmp_path, monkeypatch):
     assert sum(s.get("n_read", 0) for s in stages) == 3  # one pass over three partitions
     # The same as an untuned run with what was chosen.
     same = run_job(spec(data, tmp_path / "b", 6)).folder
-    ours, theirs = content(folder, "metrics.json"), content(same, "metrics.json")
+    ours = content(folder, "metrics.json")
+    theirs = content(same, "metrics.json")
     assert ours["folds"] == theirs["folds"]
     # And the same bits on actors, whose answers come as they are done.
     monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
@@ -101,7 +103,8 @@ def test_options_are_tuned_on_the_same_statistics(data, tmp_path, monkeypatch):
 
 
 def test_retrained_twice_with_drift(rows, tmp_path):
-    table, days = pa.table({**rows, "id": [f"r{i}" for i in range(N_ROWS)]}), tmp_path / "days"
+    table = pa.table({**rows, "id": [f"r{i}" for i in range(N_ROWS)]})
+    days = tmp_path / "days"
     days.mkdir()
     gate = {"max_regression": 1.0, "max_drift": 1.0}
     job = spec(days, tmp_path / "runs", retrain={"gate": gate, "forget": {"half_life": "9 days"}})

@@ -8,7 +8,8 @@ from distfms.runs.driver import run_job
 from tests.e2e.jobs import content as read
 from tests.e2e.jobs import spec_of
 
-N, NAMES = 60, ("a", "b", "c")
+N = 60
+NAMES = ("a", "b", "c")
 
 
 def objects(n=N, k=2, seed=0, **changes):

@@ -103,17 +103,20 @@ class LiteralRows:
             "ward": int(np.isnan(X[kept, 5]).sum()),
         }
         self.parts = parts[kept]
-        self.X, self.y = X[kept], y[kept][:, None]
+        self.X = X[kept]
+        self.y = y[kept][:, None]
         self.test = self.parts == n_folds
 
     def split(self, held_out: np.ndarray) -> tuple[np.ndarray, ...]:
         """Standardised (X, Y) of the training and the held-out rows, by the training rows."""
-        X, Y = self.X[~held_out], self.y[~held_out]
+        X = self.X[~held_out]
+        Y = self.y[~held_out]
         mean = np.nanmean(X, axis=0)
         filled = np.where(np.isnan(X), mean, X)
         scale = filled.std(axis=0)
         X_out = np.where(np.isnan(self.X[held_out]), mean, self.X[held_out])
-        y_mean, y_scale = Y.mean(axis=0), Y.std(axis=0)
+        y_mean = Y.mean(axis=0)
+        y_scale = Y.std(axis=0)
         return (
             (filled - mean) / scale,
             (Y - y_mean) / y_scale,

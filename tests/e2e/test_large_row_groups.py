@@ -39,7 +39,8 @@ def rows(n):
     ids=["sequence", "multiselect"],
 )
 def test_results_are_those_of_small_row_groups_and_of_any_workers(tmp_path, columns, job, section):
-    found, predicted = [], []
+    found = []
+    predicted = []
     for name, size, workers in (("small", 400, 1), ("one", N_ROWS, 1), ("two", N_ROWS, 2)):
         path = write(tmp_path / name, columns(N_ROWS), row_group_size=size)
         engine = {"workers": workers, "cache": False}

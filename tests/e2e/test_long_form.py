@@ -68,7 +68,8 @@ def test_judgments_in_several_csv_files(tmp_path, form):
 
 
 def test_retraining_reads_what_is_new(tmp_path):
-    whole, days = write_long(tmp_path / "whole") / "0.csv", tmp_path / "days"
+    whole = write_long(tmp_path / "whole") / "0.csv"
+    days = tmp_path / "days"
     days.mkdir()
     head, *lines = whole.read_text().splitlines()
     later = [line for line in lines if line.startswith("o1,")][2:]

@@ -243,7 +243,8 @@ def test_a_model_in_memory_predicts_as_the_command_does(place, versions, judgmen
 
 
 def test_the_same_predictions_on_a_dask_cluster(place, judgments):
-    here, there = place / "here", place / "there"
+    here = place / "here"
+    there = place / "there"
     predict_file("registry:small@2", str(judgments), f"{here}/", engine=EngineSection(workers=1))
     with dask_engine(n_workers=2, processes=False) as section:
         engine = EngineSection(**section)

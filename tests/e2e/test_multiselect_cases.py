@@ -98,7 +98,8 @@ def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path
         return pq.read_table(tmp_path / "out.parquet")
 
     more = bought(20)
-    found, expected = predicted(more, within=4), predicted(bought(4))
+    found = predicted(more, within=4)
+    expected = predicted(bought(4))
     np.testing.assert_allclose(found["predicted_y"], expected["predicted_y"], rtol=1e-9)
     assert found["judgments_lacking"].equals(expected["judgments_lacking"])
     with pytest.raises(SpecError, match=r"budget of 30: this run bought for 20.*budget=30"):

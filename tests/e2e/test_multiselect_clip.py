@@ -9,7 +9,9 @@ from distfms.methods.multiselect.outliers import SomeJudgments
 from distfms.runs.finished import read_run
 from tests.e2e.multiselect_jobs import NAMES, lists, notes, run, write
 
-N, K, IDS = 300, 3, [f"o{i}" for i in range(300)]
+N = 300
+K = 3
+IDS = [f"o{i}" for i in range(300)]
 TRAIN = assign_parts(np.array(IDS, dtype=object), n_folds=3, test=0.2, seed=0) < 3
 
 
@@ -51,7 +53,8 @@ def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
     assert "Judgments are clipped to the median ± 3 median absolute deviations" in notes(manifest)
     assert selection["path"] == selection_["path"]
     assert metrics == metrics_
-    mine, theirs = package.load(folder), package.load(other)
+    mine = package.load(folder)
+    theirs = package.load(other)
     rows = {name: X[:, a].tolist() for a, name in enumerate(NAMES)}
     within = {name: clipped(X)[:, a].tolist() for a, name in enumerate(NAMES)}
     for less in (None, 3) if model == "projected" else (None,):
@@ -69,7 +72,8 @@ def some(values, labels=None):
 def test_limits_are_of_what_varies_and_far_judgments_have_to_be_many():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 2000))
-    values[1], values[2] = rng.random(2000) < 0.3, np.nan
+    values[1] = rng.random(2000) < 0.3
+    values[2] = np.nan
     limits = some(values).limits()
     assert np.isinf(limits[:, 1:]).all()
     assert np.isfinite(limits[:, 0]).all()
@@ -86,7 +90,8 @@ def test_far_judgments_of_far_objects_are_not_clipped(tmp_path, skewed):
     rng = np.random.default_rng(1)
     truth = np.exp(rng.normal(size=(N, 3))) if skewed else rng.normal(size=(N, 3))
     noise = 0.3 * rng.normal(size=(N, 3, K)) if skewed else rng.standard_t(2, size=(N, 3, K))
-    X, y = truth[:, :, None] + noise, truth.sum(axis=1)
+    X = truth[:, :, None] + noise
+    y = truth.sum(axis=1)
     folder, *_ = run(write(tmp_path / "data", columns(X, y)), tmp_path / "runs")
     limits = read_run(folder).open()[1].weights["limits"]
     assert np.isinf(limits).all() == skewed

@@ -23,7 +23,8 @@ BASELINES = ["full", "scoring", "averages", "copies"]
 def ragged(tmp_path_factory):
     """Weighted objects in three files, some ids twice, 0 to 3 judgments a cell."""
     rng = np.random.default_rng(5)
-    n, d = 90, 4
+    n = 90
+    d = 4
     truth = rng.normal(size=(n, d)) @ (np.eye(d) + 0.3 * np.eye(d, k=1)) * 2
     label = truth @ [1, 2, -1, 0.5] + 0.5 * rng.normal(size=n) + 100
     judgments = [
@@ -56,7 +57,8 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         multiselect={**options, "baselines": BASELINES},
     )
     parts = assign_parts(ids, n_folds=3, test=0.25, seed=4)
-    train, test = parts < 3, parts == 3
+    train = parts < 3
+    test = parts == 3
     by_hand = Independent(judgments, label, weight, ridge=0.1)
 
     r, w, intercept, objective = by_hand.fit(train, algorithm, budget)
@@ -162,7 +164,8 @@ def test_noise_takes_the_largest_ridges_or_buys_nothing(tmp_path, folds):
     judgments = rng.normal(size=(40, 6, 1)) + rng.normal(size=(40, 6, 2))
     columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(6)}
     path = write(tmp_path, {"id": np.arange(40), "y": rng.normal(size=40), **columns})
-    data, own = {"folds": folds, "test": 0.0}, {"algorithm": "auto"}
+    data = {"folds": folds, "test": 0.0}
+    own = {"algorithm": "auto"}
     folder, selection, _, _ = run(path, tmp_path, data=data, multiselect=own)
     if folds:
         assert selection["repeats"] == {}
@@ -174,7 +177,8 @@ def test_noise_takes_the_largest_ridges_or_buys_nothing(tmp_path, folds):
 def test_an_attribute_that_hardly_varies_without_a_fold_decides_nothing(tmp_path):
     """A few objects of one fold alone differ in it: others know nothing of its weight."""
     rng = np.random.default_rng(3)
-    n, ids = 60, [f"o{i}" for i in range(60)]
+    n = 60
+    ids = [f"o{i}" for i in range(60)]
     parts = assign_parts(np.array(ids, dtype=object), n_folds=3, test=0.0, seed=0)
     truth = rng.normal(size=(n, 2))
     truth[:, 1] = np.where(parts == 0, 1e4 * rng.normal(size=n), 1e-3 * rng.normal(size=n))

@@ -15,7 +15,9 @@ from tests.e2e.multiselect_jobs import job, objects, write
 from tests.reference import multiselect as literal
 from tests.reference.statistics import judgment_estimates, rater_estimates
 
-N, ATTRIBUTES, WORKERS = 60, ("calm", "kind", "warm"), ("ann", "bob", "eve")
+N = 60
+ATTRIBUTES = ("calm", "kind", "warm")
+WORKERS = ("ann", "bob", "eve")
 
 
 def crowd(seed=0):
@@ -75,7 +77,8 @@ def test_selection_and_losses_are_those_of_the_literal_formulas(bought_from_the_
     (wide,) = (folder.parents[1] / ".kept/judgments").glob("*/judgments/data/*.parquet")
     table = pq.read_table(wide)
     assert table["calm__raters"].to_pylist()[1] == list(WORKERS)
-    selection, metrics = read(folder, "selection"), read(folder, "metrics")
+    selection = read(folder, "selection")
+    metrics = read(folder, "metrics")
     judged = [table[name].to_pylist() for name in ATTRIBUTES]
     raters = [table[f"{name}__raters"].to_pylist() for name in ATTRIBUTES]
     labels = table["mood"].to_pylist()
@@ -84,7 +87,8 @@ def test_selection_and_losses_are_those_of_the_literal_formulas(bought_from_the_
     def estimated(rows):
         own = [[[column[i] for i in rows] for column in columns] for columns in (judged, raters)]
         label = [labels[i] for i in rows]
-        found, told = judgment_estimates(own[0], label), rater_estimates(*own, label)
+        found = judgment_estimates(own[0], label)
+        told = rater_estimates(*own, label)
         external = np.where(np.eye(3) > 0, found.external, told.external)
         noise = np.where(np.eye(3) > 0, np.diag(found.v), told.noise_covariance)
         return found, external, noise, np.mean(label)

@@ -9,7 +9,10 @@ from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
 from tests.e2e.multiselect_jobs import NAMES, lists, notes, run, write
 
-N, K, RATERS, BAD = 300, 4, 20, ("3", "11")
+N = 300
+K = 4
+RATERS = 20
+BAD = ("3", "11")
 
 
 def crowd(at_random, seed=0):
@@ -53,8 +56,10 @@ def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path,
     assert "raters_left_out" not in content(other, "model.json")
     page = (folder / "report.html").read_text()
     assert "Raters left out, in training and predictions" in page
-    mine, theirs = package.load(folder), package.load(other)
-    rows, less = columns(X, who), columns(X, who, left_out=BAD)
+    mine = package.load(folder)
+    theirs = package.load(other)
+    rows = columns(X, who)
+    less = columns(X, who, left_out=BAD)
     predicted = mine.predict(rows)["predicted_y"]
     assert predicted == theirs.predict(less)["predicted_y"]
     assert predicted != theirs.predict(rows)["predicted_y"]

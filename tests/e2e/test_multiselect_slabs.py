@@ -1,9 +1,5 @@
 """Multi-selection with the covariance in slabs is the job of one process but for what it says."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -37,16 +33,16 @@ def small_slabs():
         yield
 
 
-def job(path: Path, output: Path, **changes):
+def job(path, output, **changes):
     options = OPTIONS | changes.pop("multiselect", {})
     return small_job(path, output, **changes, multiselect=options)
 
 
-def run(path: Path, output: Path, **changes):
+def run(path, output, **changes):
     return run_job(job(path, output, **changes)).folder
 
 
-def run_in_one_process(path: Path, output: Path, **changes):
+def run_in_one_process(path, output, **changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slab_search, "ONE_PROCESS_BYTES", ENOUGH)
         return run(path, output, **changes)
@@ -55,7 +51,7 @@ def run_in_one_process(path: Path, output: Path, **changes):
 @pytest.fixture(scope="module")
 def in_slabs(judgments, tmp_path_factory):
     """A finished run, and what it said."""
-    said: list[str] = []
+    said = []
     spec = job(judgments, tmp_path_factory.mktemp("runs"), engine={"cache": False})
     return run_job(spec, say=said.append).folder, said
 
@@ -65,11 +61,13 @@ def test_result_is_that_of_one_process(judgments, tmp_path, in_slabs, model):
     options = {"multiselect": {"model": model}}
     cut = in_slabs[0] if model == "projected" else run(judgments, tmp_path / "a", **options)
     one = run_in_one_process(judgments, tmp_path / "b", **options)
-    found, expected = content(cut, "selection.json"), content(one, "selection.json")
+    found = content(cut, "selection.json")
+    expected = content(one, "selection.json")
     require_close(found, expected)
     weights = [np.load(folder / "weights.npz")["weights"] for folder in (cut, one)]
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-9)
-    metrics, others = content(cut, "metrics.json"), content(one, "metrics.json")
+    metrics = content(cut, "metrics.json")
+    others = content(one, "metrics.json")
     assert metrics.keys() == others.keys()
     require_close(metrics["test"], others["test"])
     assert set(metrics["baselines"]) == {"scoring"}

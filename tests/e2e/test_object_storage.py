@@ -1,7 +1,6 @@
 """Data, runs, predictions and reports on S3, by the commands that are used for folders."""
 
 import json
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +12,7 @@ from distfms.store.places import files_below, locate
 from tests.e2e.jobs import RESULTS, judgments_job
 
 
-def put(s3, folder: Path, url: str) -> str:
+def put(s3, folder, url):
     for path in sorted(folder.iterdir()):
         (locate(url, s3.options) / path.name).put(path)
     return url
@@ -24,9 +23,11 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
         done = distfms(*arguments)
         return done.code, " ".join((done.out + done.err).split())
 
-    data, local = judgments, judgments_run
+    data = judgments
+    local = judgments_run
     bucket = s3_variables.bucket("commands")
-    source, runs = put(s3_variables, data, f"{bucket}/data"), f"{bucket}/runs"
+    source = put(s3_variables, data, f"{bucket}/data")
+    runs = f"{bucket}/runs"
     spec = tmp_path / "job.yaml"
     spec.write_text(judgments_job(data, tmp_path).to_yaml())
     sets = ["--set", f"data.path={source}", "--set", f"output={runs}"]
@@ -98,7 +99,8 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variabl
     for name in RESULTS:
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
     # A second job finds the judgments converted, or converts them again where it must.
-    conversions, said = locate(f"{bucket}/runs/.kept/judgments", s3.options), []
+    conversions = locate(f"{bucket}/runs/.kept/judgments", s3.options)
+    said = []
     converted = files_below(conversions)
     run(there, output, say=said.append)
     assert not [line for line in said if "Converting" in line]

@@ -9,7 +9,8 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import content
 
-N_PARTITIONS, ROWS = 70, 8
+N_PARTITIONS = 70
+ROWS = 8
 
 
 def made():

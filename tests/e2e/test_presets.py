@@ -95,7 +95,8 @@ def test_multiselect(tmp_path, algorithm):
     np.testing.assert_allclose(predicted, intercept + weights @ means, rtol=1e-8)
 
 
-SIZES, COSTS = [2, 1, 3, 1], [1.0, 2.0, 1.5, 3.0]
+SIZES = [2, 1, 3, 1]
+COSTS = [1.0, 2.0, 1.5, 3.0]
 SECTION = {
     "groups": {"a": ["x0", "x1"], "b": ["x2"], "c": ["x3", "x4", "x5"], "d": ["x6"]},
     "costs": dict(zip("abcd", COSTS, strict=True)),
@@ -108,15 +109,18 @@ def test_sequence(tmp_path, family):
     """Of two targets, or of classes that are texts, at each of its prefixes."""
     X, Y, groups = sequence.correlated(np.random.default_rng(3), 80, SIZES, n_targets=2)
     columns = {f"x{i}": column for i, column in enumerate(X.T)}
-    rows, shown = glm.standardise(X), glm.standardise(Y)
+    rows = glm.standardise(X)
+    shown = glm.standardise(Y)
     if names := CLASSES[family]:
         numbers = np.digitize(shown[:, 0], [0.0, 0.8]) % len(names)
         shown = np.eye(len(names))[numbers]
         columns["y"] = np.array(names)[numbers]
-        target, last = "y", f"probability_{names[-1]}"
+        target = "y"
+        last = f"probability_{names[-1]}"
     else:
         columns |= dict(zip("yz", shown.T, strict=True))
-        target, last = ["y", "z"], "predicted_z"
+        target = ["y", "z"]
+        last = "predicted_z"
     if family == "logistic":
         shown = shown[:, 1:]
     selection, model, frame = run(tmp_path, "sequence", columns, SECTION, target=target)

@@ -40,7 +40,8 @@ def notes_of(distfms, folder, columns, method, more=None, **section):
     ("method", "missing"), [*product(METHODS, ("mean", "drop")), ("attribute_efficient", "pairs")]
 )
 def test_gaps_that_are_not_random(tmp_path, distfms, method, missing):
-    own, rng = columns(), np.random.default_rng(1)
+    own = columns()
+    rng = np.random.default_rng(1)
     own["x1"][rng.random(N) < 1 / (1 + np.exp(1 - 2 * own["y"]))] = np.nan
     own["x2"][rng.random(N) < 0.2] = np.nan
     notes = notes_of(distfms, tmp_path, own, method, missing=missing)
@@ -51,7 +52,8 @@ def test_gaps_that_are_not_random(tmp_path, distfms, method, missing):
 
 @pytest.mark.parametrize("more", [{}, {"expand": {"splines": 2, "missing": True}}])
 def test_gaps_of_categories_are_told_by_the_column(tmp_path, distfms, more):
-    own, rng = columns(), np.random.default_rng(1)
+    own = columns()
+    rng = np.random.default_rng(1)
     text = np.array(["a", "b", "c"])[rng.integers(3, size=N)].astype(object)
     text[own["y"] < -0.5] = None
     own |= {"kind": pa.array(text.tolist())}

@@ -63,7 +63,8 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
         monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
         monkeypatch.setattr(mapped, "PASS_ROWS", 2)
         monkeypatch.setattr(Sizes, "models_bytes", lambda self: 0)
-    data, days = tmp_path / "data", (2, 3, 4)
+    data = tmp_path / "data"
+    days = (2, 3, 4)
     changes = LEARNERS[name]
     spec = growing_job(data, tmp_path / "runs", **changes)
     first = outcome = None
@@ -77,7 +78,9 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
     assert (told["drift"] is None) == (name in ("attribute_efficient", "mapped"))
     metric = "accuracy" if name in ("logistic", "classes") else "mse"
     compared = {entry["rows"]: entry for entry in told["compared"]}
-    truth, held, errors = pq.read_table(data)["y"].to_numpy(), None, []
+    truth = pq.read_table(data)["y"].to_numpy()
+    held = None
+    errors = []
     for run in (first.folder, outcome.folder):
         predict_file(run, str(data), tmp_path / "out.parquet", with_folds=run != first.folder)
         table = pq.read_table(tmp_path / "out.parquet")

@@ -28,7 +28,8 @@ class SignedFiles(http.server.SimpleHTTPRequestHandler):
             return
         with open(place, "rb") as stream:
             content = stream.read()
-        size, wanted = len(content), self.headers.get("Range")
+        size = len(content)
+        wanted = self.headers.get("Range")
         self.send_response(206 if wanted else 200)
         if wanted:
             first, _, last = wanted.removeprefix("bytes=").partition("-")

@@ -45,7 +45,8 @@ def test_the_sequence_is_the_literal_one(mixed_data, mixed_columns, tmp_path, ru
 
 def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
     literal = LiteralRows(mixed_columns)
-    metrics, selection = content(mixed_run, "metrics.json"), content(mixed_run, "selection.json")
+    metrics = content(mixed_run, "metrics.json")
+    selection = content(mixed_run, "selection.json")
     order = [literal.group_names.index(s["group"]) for s in selection["sequence"]]
     points = curve(metrics, "fr")
     assert [p["n_groups"] for p in points] == list(range(6))
@@ -61,11 +62,16 @@ def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
 
 def explained_on_folds(columns, points, rule):
     """Explained variance of each fold at each point of a curve, from the rows; sizes of folds."""
-    literal, by_fold, sizes = LiteralRows(columns), [], []
+    literal = LiteralRows(columns)
+    by_fold = []
+    sizes = []
     for fold in range(3):
-        held_out, keep = literal.parts == fold, ~literal.test
+        held_out = literal.parts == fold
+        keep = ~literal.test
         train = LiteralRows(columns)
-        train.X, train.y, inner = literal.X[keep], literal.y[keep], held_out[keep]
+        train.X = literal.X[keep]
+        train.y = literal.y[keep]
+        inner = held_out[keep]
         X, Y, *_ = train.split(inner)
         found = literal_sequence(rule, X, Y, literal.groups, literal.cost, 1e-5)
         spent = np.cumsum(found.costs)

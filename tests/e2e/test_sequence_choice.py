@@ -27,8 +27,10 @@ def linear_rows(n=400, d=12):
 
 
 def test_linear_models_are_found_by_one_pass_few_searches_and_few_fits(tmp_path, monkeypatch):
-    fits, searches = [], []
-    train, search = lightgbm.train, greedy.sequence
+    fits = []
+    searches = []
+    train = lightgbm.train
+    search = greedy.sequence
 
     def counted_fit(*given, **options):
         fits.append(0)

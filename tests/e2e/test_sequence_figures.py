@@ -58,7 +58,8 @@ def test_figures_are_those_of_the_predictions(family, model, tmp_path):
     if family == "gaussian":
         section["expand"] = {"splines": 2, "missing": True}
     folder = run_on(frame, tmp_path, "sequence", section, data)
-    metrics, path = content(folder, "metrics.json"), str(tmp_path / "rows.parquet")
+    metrics = content(folder, "metrics.json")
+    path = str(tmp_path / "rows.parquet")
     share = "explained_variance" if family == "gaussian" else "explained_deviance"
     points = metrics["curves"][0]["points"]
     assert points[-1]["train"][share] == metrics["train"][share]

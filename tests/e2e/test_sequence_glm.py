@@ -96,7 +96,8 @@ def test_class_weights_are_those_of_scikit_learn_but_probabilities_are_of_the_tr
     table = write_rows(tmp_path / "data", rare, n=600)
     options = {"sequence": {"class_weights": weights}, "data": {"test": 0.4}}
     folder, _, metrics = finished(job(tmp_path / "data", tmp_path, family, **options), "run")
-    X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
+    X = numbers(table, ["a", "b", "c", "d", "n1", "n2"])
+    y = np.asarray(table.column("y"))
     test = assign_parts(table.column("id").to_numpy(), n_folds=0, test=0.4, seed=0) == 1
     own = y.astype(int)
     known = np.array([1.0, 5.0])
@@ -112,7 +113,8 @@ def test_class_weights_are_those_of_scikit_learn_but_probabilities_are_of_the_tr
     other = make_pipeline(StandardScaler(), other).fit(X[~test], y[~test])
     found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
     names = [f"probability_{k}" for k in range(len(known))]
-    shares, weighted = numbers(found, names), other.predict_proba(X)
+    shares = numbers(found, names)
+    weighted = other.predict_proba(X)
     odds = weighted / known
     np.testing.assert_allclose(shares, odds / odds.sum(axis=1, keepdims=True), atol=1e-5)
     frequent = np.bincount(own[~test]) / (~test).sum()
@@ -144,7 +146,8 @@ def test_the_threshold_is_chosen_on_folds_and_decides_the_class(tmp_path, thresh
     folder, _, metrics = finished(job(tmp_path / "data", tmp_path, "logistic", **options), "run")
     chosen = metrics["classes"]["threshold"]
     found = predicted(folder, tmp_path / "data", tmp_path / "p.parquet", None)
-    y, share = np.asarray(table.column("y")), np.asarray(found.column("probability_1"))
+    y = np.asarray(table.column("y"))
+    share = np.asarray(found.column("probability_1"))
     decoded = np.asarray(found.column("predicted_y"))
     assert (decoded == (share >= chosen)).all()
     assert chosen == 0.2 if threshold == 0.2 else 0.05 < chosen < 0.6
@@ -174,13 +177,19 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
         tmp_path / "data", tmp_path, "softmax", data={"folds": 3}, sequence={"ridge": "auto"}
     )
     folder, selection, metrics = finished(spec, "run")
-    X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
+    X = numbers(table, ["a", "b", "c", "d", "n1", "n2"])
+    y = np.asarray(table.column("y"))
     parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
-    found, means, by_ridge = content(folder, "ridge.json")["tried"], [], []
+    found = content(folder, "ridge.json")["tried"]
+    means = []
+    by_ridge = []
     for ridge in [entry["ridge"] for entry in found]:
-        explained, nulls, deviances = [], [], []
+        explained = []
+        nulls = []
+        deviances = []
         for fold in range(3):
-            train, test = parts != fold, parts == fold
+            train = parts != fold
+            test = parts == fold
             model = LogisticRegression(C=1 / (ridge * train.sum()), tol=1e-10, max_iter=5000)
             model = make_pipeline(StandardScaler(), model).fit(X[train], y[train])
             null = np.log([[(y == k).mean() for k in (3, 5, 9)]] * len(y))
@@ -209,7 +218,8 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
 
 def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
     write_rows(tmp_path / "data", labels)
-    folders, reads = [], []
+    folders = []
+    reads = []
     for workers, kept in ((1, True), (2, False), (2, None)):
         if kept is not None:
             monkeypatch.setattr(form, "SAMPLED_ROWS", 200)
@@ -218,7 +228,8 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         else:
             monkeypatch.undo()
         output = tmp_path / f"out-{len(folders)}"
-        data, own = {"test": 0.25, "folds": 2}, {"baselines": []}
+        data = {"test": 0.25, "folds": 2}
+        own = {"baselines": []}
         spec = job(
             tmp_path / "data", output, "logistic", data=data, sequence=own,
             engine={"workers": workers},

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -40,13 +39,17 @@ def graded(n_queries=60):
 
 def natural(columns, rule, inside, outside):
     """Accuracy and NDCG@5 on rows of all prefixes of a rule's sequence of others, from the rows."""
-    X, y = np.column_stack([columns[name] for name in "abcd"]), columns["y"]
-    mean, scale = X[inside].mean(axis=0), X[inside].std(axis=0)
-    Z, center = (X - mean) / scale, y[inside].mean()
+    X = np.column_stack([columns[name] for name in "abcd"])
+    y = columns["y"]
+    mean = X[inside].mean(axis=0)
+    scale = X[inside].std(axis=0)
+    Z = (X - mean) / scale
+    center = y[inside].mean()
     Y = (y - center)[:, None] / y[inside].std()
     groups = [[j] for j in range(4)]
     order = literal_sequence(rule, Z[inside], Y[inside], groups, lambda *_: 1.0, 1e-5).order
-    found, query = [], np.array(columns["q"])[outside]
+    found = []
+    query = np.array(columns["q"])[outside]
     for k in range(5):
         w = fitted(Z[inside], Y[inside], order[:k], 1e-5) if k else np.zeros((0, 1))
         scores = center + y[inside].std() * (Z[outside][:, order[:k]] @ w)[:, 0]
@@ -56,7 +59,8 @@ def natural(columns, rule, inside, outside):
 
 
 def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_path, monkeypatch):
-    columns, passes = graded(), []
+    columns = graded()
+    passes = []
     judge = learners.judged_by_pass
     monkeypatch.setattr(learners, "judged_by_pass", lambda *args: passes.append(1) or judge(*args))
     data = write_rows(tmp_path / "data", columns, n_files=1)
@@ -127,7 +131,8 @@ def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
         sequence={**PLAIN, **options},
     )  # fmt: skip
     run = run_job(spec).folder
-    selection, metrics = content(run, "selection.json"), content(run, "metrics.json")
+    selection = content(run, "selection.json")
+    metrics = content(run, "metrics.json")
     assert selection["sequence"][0]["group"].startswith("weak")
     assert [e["budget"] for e in metrics["budgets"]] == [2.0, 4.9, 22.8, 24.0]
     assert metrics["budgets"][-2]["model"] > 7
@@ -147,7 +152,8 @@ def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
     assert "the best groups for each budget" in page
     if family == "gaussian":
         # The model of the set is least squares on its column.
-        model, weights = content(run, "model.json"), np.load(run / "weights.npz")
+        model = content(run, "model.json")
+        weights = np.load(run / "weights.npz")
         at = model["feature_names"].index("strong")
         used = np.flatnonzero(weights["coefficients"][metrics["budgets"][2]["model"], :, 0])
         assert used.tolist() == [at]
@@ -201,19 +207,22 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
     run = run_job(spec).folder
     notes = content(run, "manifest.json")["notes"]
     assert any("mapped files" in note for note in notes) == has_files
-    model, weights = content(run, "model.json"), np.load(run / "weights.npz")
+    model = content(run, "model.json")
+    weights = np.load(run / "weights.npz")
     test = assign_parts(np.array(columns["id"], object), n_folds=0, test=0.25, seed=0) == 1
     known = ~np.isnan(columns["y"])
-    values: dict[str, Any] = {"still": columns["still"]}
+    values = {"still": columns["still"]}
     for name in ("bp_low", "bp_high", "age", "scan", "blood"):
-        x, own = columns[name], model["sources"][name]
+        x = columns[name]
+        own = model["sources"][name]
         train = x[known & ~test & ~np.isnan(x)]
         quantiles = np.quantile(train, [0.2, 0.4, 0.6, 0.8], method="inverted_cdf")
         assert own["knots"] == pytest.approx(quantiles)
         assert own["missing"] == (name == "scan")
         assert own["limits"] == [train.min(), train.max()]
         x = np.clip(x, *own["limits"])
-        values[name], values[f"{name} missing"] = x, np.isnan(x).astype(float)
+        values[name] = x
+        values[f"{name} missing"] = np.isnan(x).astype(float)
         values |= {f"{name}>{knot!r}": np.maximum(x - knot, 0.0) for knot in own["knots"]}
     ward = np.array(columns["ward"], object)
     absent = ward == None  # noqa: E711

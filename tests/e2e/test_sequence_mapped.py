@@ -1,7 +1,5 @@
 """Sequencing with products of columns in mapped files is the job in memory but for what it says."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -30,11 +28,11 @@ def small_memory():
         yield
 
 
-def run(data: Path, output: Path, /, **changes):
+def run(data, output, /, **changes):
     return run_job(mixed_job(data, output, **changes)).folder
 
 
-def run_both(data: Path, folder: Path, /, **changes):
+def run_both(data, folder, /, **changes):
     """Run with mapped files and in memory, and require the same results."""
     cut = run(data, folder / "mapped", **changes)
     assert not list(cut.rglob("*.mapped"))
@@ -48,7 +46,7 @@ def run_both(data: Path, folder: Path, /, **changes):
     return cut, one
 
 
-def require_like(cut: Path, one: Path) -> None:
+def require_like(cut, one):
     """All results of a run with mapped files are those of one in memory, but for rounding."""
     require_close(*(content(folder, "selection.json") for folder in (cut, one)))
     require_close(content(cut, "metrics.json"), content(one, "metrics.json"))
@@ -64,7 +62,8 @@ def flat(value, where=""):
 
 def require_close(found, expected):
     """Two JSON values are the same but for the last digits of floats."""
-    found, expected = flat(found), flat(expected)
+    found = flat(found)
+    expected = flat(expected)
     numbers = {key for key, value in expected.items() if isinstance(value, float)}
     close = {key: pytest.approx(expected[key], rel=1e-8, abs=1e-10) for key in numbers}
     assert found == expected | close

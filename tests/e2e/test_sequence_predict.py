@@ -37,7 +37,8 @@ def test_prediction_reads_what_the_budget_pays_for(
     assert table.column_names == ["id", "predicted_y", "values_missing"]
     assert table.column("id").to_pylist() == mixed_columns["id"]
     # A service may ask one model for several budgets.
-    model, found = distfms.load(mixed_run, budget=0), pq.read_table(folder)
+    model = distfms.load(mixed_run, budget=0)
+    found = pq.read_table(folder)
     assert model.predict(found, budget=spent + 0.05).equals(table)
     assert model.predict(found).column("predicted_y").null_count == 0
     with ThreadPoolExecutor(16) as threads:
@@ -75,12 +76,14 @@ def test_missing_values_and_unknown_categories_count_as_the_mean(
     rows = {name: list(mixed_columns[name][:3]) for name in needed}
     rows["ward"] = ["somewhere", None, "west"]
     pq.write_table(pa.table(rows), tmp_path / "odd.parquet")
-    odd, out = str(tmp_path / "odd.parquet"), tmp_path / "p.parquet"
+    odd = str(tmp_path / "odd.parquet")
+    out = tmp_path / "p.parquet"
     said = predict_file(mixed_run, odd, out, budget=1e9)
     assert "unknown categories, replaced with the training mean: " in said
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names[0] == "row"
-    model, weights = content(mixed_run, "model.json"), np.load(mixed_run / "weights.npz")
+    model = content(mixed_run, "model.json")
+    weights = np.load(mixed_run / "weights.npz")
     at = {name: i for i, name in enumerate(model["feature_names"])}
     value = weights["intercept"][-1, 0]
     for name in needed:
@@ -98,7 +101,9 @@ def test_missing_values_and_unknown_categories_count_as_the_mean(
 
 
 def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_columns, tmp_path):
-    n, out, bad = len(mixed_columns["id"]), tmp_path / "p.parquet", tmp_path / "bad.parquet"
+    n = len(mixed_columns["id"])
+    out = tmp_path / "p.parquet"
+    bad = tmp_path / "bad.parquet"
     rows = pa.table({name: mixed_columns[name] for name in prefix(mixed_run, 5)[1]})
     without = {name: rows.drop_columns([name]) for name in ("ward", "age", "blood")}
     for table, message in (

@@ -63,7 +63,8 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
     found, (_, frame) = content(folder, "metrics.json")["reference"], rows
     parts = assign_parts(frame["id"].to_numpy(), n_folds=3, test=0.25, seed=0)
     n_train = np.count_nonzero(parts != 3)
-    y, X = frame[TARGETS[family]].to_numpy(float), frame[list("abcd")].to_numpy()
+    y = frame[TARGETS[family]].to_numpy(float)
+    X = frame[list("abcd")].to_numpy()
     objective = {"logistic": "binary", "softmax": "multiclass", "poisson": "poisson"}
     parameters = {**DEFAULTS, **FIXED, **OWN, "objective": objective.get(family, "regression")}
     parameters |= {"num_class": 3} if family == "softmax" else {}
@@ -80,7 +81,8 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
     share = "explained_variance" if family == "gaussian" else "explained_deviance"
     # Of classes the null model is that of all training rows, whose mean deviance shares are of.
     all_train = np.flatnonzero(parts != 3)
-    losses, nulls = [], []
+    losses = []
+    nulls = []
     for fold in (0, 1, 2, 3):
         train = (parts != fold) & (parts != 3)
         own = np.concatenate([np.flatnonzero(train & (parts == p)) for p in range(3)])
@@ -154,7 +156,8 @@ def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_p
     spec = job(rows, tmp_path, data={"folds": 0}, sequence={"model": "auto"})
     assert "`sequence.model: auto` compares on folds" in prepare(spec).describe()["model"]
     _, frame = rows
-    X, y = frame[list("abcd")], frame["crossed"]
+    X = frame[list("abcd")]
+    y = frame["crossed"]
     found = [GroupSequencer(model=m, lightgbm=OWN, folds=3).fit(X, y) for m in ("auto", "lightgbm")]
     np.testing.assert_array_equal(*(model.predict(X) for model in found))
 

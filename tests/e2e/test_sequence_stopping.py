@@ -64,7 +64,8 @@ def test_the_loss_of_the_prefix_costs_less_row_by_row(finished, tmp_path):
     assert own["advised"]
     found, said = predicted(run, data, tmp_path / "p.parquet", stop="rows")
     cost, n_groups = (found[name].to_numpy() for name in ("cost", "n_groups"))
-    claim, prefix = own["validation"], own["prefix"]
+    claim = own["validation"]
+    prefix = own["prefix"]
     assert cost.mean() == pytest.approx(claim["mean_cost"], abs=4 * claim["error_of_mean_cost"])
     assert cost.mean() < 0.75 * prefix["budget"]
     assert loss_of(found, data) == pytest.approx(
@@ -100,7 +101,8 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
     file, said = predicted(run, data, tmp_path / "p.parquet", **how)
     assert f"at a mean cost of {within:.4g} on rows of the folds" in said
     assert file["cost"].to_numpy().mean() == pytest.approx(within, abs=0.2)
-    model, estimator = distfms.load(run), distfms.load_estimator(run)
+    model = distfms.load(run)
+    estimator = distfms.load_estimator(run)
     frame = table.to_pandas().drop(columns=["y", "id"])
     cost = file["cost"].to_numpy()[:300]
     share = file["probability_1"].to_numpy()[:300]
@@ -136,13 +138,15 @@ def test_wrong_classes_have_costs_and_trees_may_stop(finished, tmp_path):
     _, data = finished
     options = {"model": "lightgbm", "lightgbm": {"num_iterations": 20}}
     run = job(tmp_path, threshold={"cost": [1, 5]}, **options)
-    metrics, model = content(run, "metrics.json"), content(run, "model.json")
+    metrics = content(run, "metrics.json")
+    model = content(run, "model.json")
     own = metrics["stop"]["rows"]
     assert own["measure"] == "error_cost"
     assert own["advised"]
     assert model["stopping"]["stages"] == [0, 1, 2, 3, 4]
     found, _ = predicted(run, data, tmp_path / "p.parquet", stop="rows")
-    truth, place = pq.read_table(data)["y"].to_numpy(), found["predicted_y"].to_numpy()
+    truth = pq.read_table(data)["y"].to_numpy()
+    place = found["predicted_y"].to_numpy()
     loss = ((place > truth) + 5.0 * (place < truth)).mean()
     assert loss == pytest.approx(own["validation"]["error_cost"], abs=0.06)
     first = metrics["stopping"][0]

@@ -21,7 +21,8 @@ CLASSES = ["high", "low", "mid"]
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Rows of a gappy number, a category with gaps, and two other numbers, in two files."""
-    folder, rng = tmp_path_factory.mktemp("trees"), np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("trees")
+    rng = np.random.default_rng(0)
     n = 400
     frame = pd.DataFrame({name: rng.normal(size=n) for name in ("a", "b", "c")})
     frame["ward"] = rng.choice(["east", "north", "west"], n)
@@ -29,7 +30,9 @@ def rows(tmp_path_factory):
     frame["y"] = score + 0.2 * rng.normal(size=n)
     frame["kind"] = np.array(CLASSES)[np.digitize(frame["y"], [-0.5, 0.5])]
     frame["flag"] = (frame["y"] > 0.2).astype(float)
-    frame.loc[::7, "a"], frame.loc[::11, "ward"], frame["id"] = np.nan, None, np.arange(n)
+    frame.loc[::7, "a"] = np.nan
+    frame.loc[::11, "ward"] = None
+    frame["id"] = np.arange(n)
     for part, own in enumerate(np.array_split(np.arange(n), 2)):
         pq.write_table(pa.Table.from_pandas(frame.iloc[own]), folder / f"{part}.parquet")
     return folder, frame

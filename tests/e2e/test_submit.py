@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 class Cluster:
     """Two nodes with a processor each, started by `ray start` in a folder of its own."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder, settings):
         self.folder = folder
         self.token = secrets.token_hex(32)
         (folder / "token").touch(mode=0o600)
@@ -44,7 +43,8 @@ class Cluster:
         # Jobs call `python`, which has to be this one.
         path = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
         self.environment = {**clean, **settings, **self.variables, "PATH": path}
-        head, dashboard = free_port(), free_port()
+        head = free_port()
+        dashboard = free_port()
         self.address = f"http://127.0.0.1:{dashboard}"
         dashboard_options = ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
         own = ["--head", f"--port={head}", f"--temp-dir={self.temp}", *dashboard_options]
@@ -52,7 +52,7 @@ class Cluster:
         self.nodes.append(self.start(f"--address=127.0.0.1:{head}"))
         until(lambda: self.n_alive() == len(self.nodes), 120)
 
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, *options):
         """Start a node, in a session of its own with all that belongs to it."""
         shared = [
             "--block",
@@ -70,7 +70,7 @@ class Cluster:
                 command, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
 
-    def n_alive(self) -> int:
+    def n_alive(self):
         """Return how many nodes the head knows as alive."""
         assert all(node.poll() is None for node in self.nodes), (self.folder / "log").read_text()
         bearer = {"Authorization": f"Bearer {self.token}"}
@@ -82,7 +82,7 @@ class Cluster:
             return 0
         return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
 
-    def stop(self) -> None:
+    def stop(self):
         """End the nodes, the head last."""
         for node in reversed(self.nodes):
             node.terminate()
@@ -105,17 +105,17 @@ class Cluster:
             text=True,
         )
 
-    def processes(self) -> list[str]:
+    def processes(self):
         """Command lines of all processes of the cluster's session folder."""
         return _command_lines(self.temp)
 
 
-def free_port() -> int:
+def free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
-def _command_lines(part: str) -> list[str]:
+def _command_lines(part):
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -201,7 +201,8 @@ def test_wrong_or_missing_token(cluster, tmp_path):
 
 def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
     """A driver is killed on one machine; submitting the same spec goes on in the same folder."""
-    data, output = write_judgments(tmp_path / "data"), tmp_path / "runs"
+    data = write_judgments(tmp_path / "data")
+    output = tmp_path / "runs"
     killed(data, output, "before", "model")
     job = tmp_path / "job.yaml"
     job.write_text(judgments_job(data, output).to_yaml())

@@ -27,7 +27,8 @@ def folder(mixed_data, tmp_path_factory):
 def test_the_best_point_is_used_and_written_down(folder):
     spec = load_spec(folder / "spec.yaml")  # the user's, without the choice
     assert (spec.options.ridge, spec.tune.grid["ridge"]) == (1e-5, (1e-5, 0.3, 3.0))
-    tuning, selection = content(folder, "tuning.json"), content(folder, "selection.json")
+    tuning = content(folder, "tuning.json")
+    selection = content(folder, "selection.json")
     best = max(tuning["points"], key=lambda p: p["mean"])
     assert best["best"]
     assert best["chosen"]
@@ -51,7 +52,8 @@ def test_folds_without_rows_are_left_out(mixed_data, tmp_path):
     grid = {"ridge": [0.1, 1.0]}
     spec = mixed_job(few, tmp_path / "runs", data={"folds": 9, "test": 0}, tune={"grid": grid})
     folder = run_job(spec).folder
-    tuning, manifest = content(folder, "tuning.json"), content(folder, "manifest.json")
+    tuning = content(folder, "tuning.json")
+    manifest = content(folder, "manifest.json")
     assert 2 <= len(tuning["folds"]) < 9
     assert all(fold["n_rows"] > 1 for fold in tuning["folds"])
     assert any("are ignored in tuning" in note for note in manifest["notes"])

@@ -45,7 +45,7 @@ def test_commands_and_python_work_as_they_stand(method, tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         main(shlex.split(command.replace("\\\n", ""))[1:])
     assert ended.value.code == 0
-    scope: dict[str, object] = {}
+    scope = {}
     exec(python.replace("model.predict(", "found = model.predict("), scope)
     assert scope["found"].equals(pq.read_table("predictions.parquet"))
     assert re.search(r"# Or a frame or mapping with .*a.*", python)

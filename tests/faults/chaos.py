@@ -97,7 +97,9 @@ class Life:
     """A model is trained, predicts, is retrained on grown data, promoted and rolled back."""
 
     def __init__(self, folder: Path, output: str, environment: Mapping[str, str]) -> None:
-        self.folder, self.output, self._environment = folder, output, environment
+        self.folder = folder
+        self.output = output
+        self._environment = environment
         self._write(1)
         retrain = {"gate": {"max_regression": 10.0, "max_drift": 10.0}}
         spec = growing_job(folder / "data", Path("unused"), retrain=retrain).to_mapping()
@@ -151,7 +153,9 @@ class Life:
     def seen(self) -> Seen:
         """Read everything as other processes do."""
         place = locate(self.output)
-        registry, current, versions = Registry(place / "registry"), None, {}
+        registry = Registry(place / "registry")
+        current = None
+        versions = {}
         if "growing" in registry.names():
             for version in registry.versions("growing"):
                 files = registry.read("growing", version.number)[1]

@@ -209,7 +209,8 @@ def _troubled_step(fn: Any, plan: Plan, driver: int, state: Any, message: Any) -
 
 def doom(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
     """Have the driver kill itself at a step."""
-    enter, update = steps.Steps.enter, folder.RunFolder.update
+    enter = steps.Steps.enter
+    update = folder.RunFolder.update
 
     def before(self: Any, told: Any, *rest: Any) -> None:
         if (where, told.name) == ("before", what):

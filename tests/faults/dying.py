@@ -79,7 +79,8 @@ def _die(environment: dict[str, str], spec: Mapping[str, Any], where: str, what:
 
 
 def _die_after(patch: pytest.MonkeyPatch, kind: type, method: str, n_kept: int) -> None:
-    keep, left = getattr(kind, method), [n_kept]
+    keep = getattr(kind, method)
+    left = [n_kept]
 
     def counted(self: Any, key: Any, value: Any) -> Any:
         kept = keep(self, key, value)

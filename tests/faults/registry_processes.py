@@ -33,7 +33,9 @@ def open_here(place: str, options: Mapping[str, Any] | None) -> Registry:
 
 def read(place: str, options: Mapping[str, Any] | None, notes: Path) -> None:
     """Read what is in place until the file ``stop`` appears; note how often, and any failure."""
-    registry, n_reads, seen = open_here(place, options), 0, set()
+    registry = open_here(place, options)
+    n_reads = 0
+    seen = set()
     try:
         while not (notes / "stop").exists():
             version, files = registry.read("m")
@@ -51,7 +53,8 @@ def read(place: str, options: Mapping[str, Any] | None, notes: Path) -> None:
 
 def write(place: str, options: Mapping[str, Any] | None, notes: Path, seed: int) -> None:
     """Add, promote, roll back and remove, until killed; note any failure but a lost race."""
-    registry, chance = open_here(place, options), random.Random(seed)
+    registry = open_here(place, options)
+    chance = random.Random(seed)
     try:
         while not (notes / "stop").exists():
             current = registry.version("m")

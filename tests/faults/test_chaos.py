@@ -29,12 +29,15 @@ def test_killed_at_random_file_events(storage, request, tmp_path):
         return Life(tmp_path / name, f"{place}/runs", service.variables)
 
     undisturbed = begin("undisturbed")
-    expected, n_events = [undisturbed.seen()], []
+    expected = [undisturbed.seen()]
+    n_events = []
     for command in undisturbed.commands():
         assert undisturbed.obey(command) == 0, undisturbed.said
         expected.append(undisturbed.seen())
         n_events.append(undisturbed.n_events)
-    chance, n_kills, n_lives = random.Random(storage), 0, 0
+    chance = random.Random(storage)
+    n_kills = 0
+    n_lives = 0
     while n_kills < N_KILLS:
         n_lives += 1
         life = begin(f"life-{n_lives}")

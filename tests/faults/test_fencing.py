@@ -38,7 +38,8 @@ def snapshot(folder):
     ids=["manifest", "file", "folder written by itself"],
 )
 def test_overtaken_driver_writes_nothing(tmp_path, write):
-    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first = RunFolder(tmp_path)
+    second = RunFolder(tmp_path)
     first.claim()
     second.claim()
     second.write_files({"selection.json": {"mine": False}})
@@ -63,7 +64,8 @@ def test_same_attempt_number_is_not_enough(tmp_path):
 
 def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkeypatch, no_locks):
     """A driver whose data are refused takes its new folder away, but not another's."""
-    spec, second = judgments_job(judgments, tmp_path), []
+    spec = judgments_job(judgments, tmp_path)
+    second = []
 
     def refused(prepared, run):
         if second:
@@ -94,7 +96,8 @@ def test_storage_without_locks(judgments, judgments_run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("event", ["stage_done", "done"])
 def test_a_folder_that_is_removed_is_no_success(judgments, tmp_path, event):
-    spec, folders = judgments_job(judgments, tmp_path / "runs"), []
+    spec = judgments_job(judgments, tmp_path / "runs")
+    folders = []
 
     def remove(told):
         if told["event"] == "begin":

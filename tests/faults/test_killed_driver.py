@@ -45,7 +45,8 @@ PLACES = [(kind, "before", stage) for kind, stages in STAGES.items() for stage i
 @pytest.mark.parametrize("engine", ["ray", "dask"], indirect=True)
 @pytest.mark.parametrize(("kind", "where", "at"), [*PLACES, ("blocks", "step", "5")])
 def test_killed_at_a_stage_on_a_cluster(engine, kind, where, at, jobs, tmp_path):
-    output, n = tmp_path / "runs", CASES[kind].n_partitions
+    output = tmp_path / "runs"
+    n = CASES[kind].n_partitions
     plan = Plan(str(tmp_path / "killed"), die=(where, at))
     there = jobs.spec(kind, output, engine=at_once(engine))
     dead = subprocess.run(

@@ -27,7 +27,8 @@ SAID = {"head": "its head is gone", "node": "the raylet of this machine is gone"
 def test_head_or_own_node_gone_under_the_command_line(kind, lost, jobs, tmp_path):
     CASES[kind].write(tmp_path / "data")
     found = run_script("lost_under_a_job", str(tmp_path), kind, lost, limit_s=LIMIT_S)
-    first, second = found["first"], found["second"]
+    first = found["first"]
+    second = found["second"]
     assert first["code"] == 1
     error = first["error"][first["error"].index("Error: ") :]
     assert SAID[lost] in error
@@ -53,7 +54,8 @@ def test_head_or_own_node_gone_under_the_command_line(kind, lost, jobs, tmp_path
 
 @pytest.mark.parametrize("kind", ["multiselect", "glm"])
 def test_killed_dask_scheduler_is_told_in_a_sentence(kind, jobs, tmp_path):
-    dask, there = Path(sys.executable).with_name("dask"), tmp_path / "scheduler.json"
+    dask = Path(sys.executable).with_name("dask")
+    there = tmp_path / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     options = ["--no-dashboard", f"--scheduler-file={there}"]
     scheduler = [dask, "scheduler", "--host=127.0.0.1", "--port=0", *options]

@@ -119,7 +119,8 @@ def test_damaged_files_are_found_and_made_again(
 
 def overtaken(spec, monkeypatch, at):
     """The first driver hangs before it writes a step; a second one ends the run meanwhile."""
-    enter, second = Steps.enter, []
+    enter = Steps.enter
+    second = []
 
     def hang(self, told, *rest):
         if told.name == at and not second:
@@ -162,7 +163,9 @@ def test_overtaken_driver_harms_nothing(
 
 def test_overtaken_driver_does_not_begin_to_write_a_folder(judgments, memory, monkeypatch):
     """What tasks write by themselves is looked after before they start."""
-    spec, second, map_ = job(judgments, memory), [], RunContext.map
+    spec = job(judgments, memory)
+    second = []
+    map_ = RunContext.map
 
     def hang(self, function, items):
         if type(function).__name__ == "WritePlan" and not second:
@@ -297,7 +300,8 @@ def test_a_server_that_dies_while_data_are_read(judgments, memory, tmp_path, mon
         (locate(f"{memory}/data") / path.name).put(path)
     content = judgments_job(judgments, tmp_path, engine={"retries": 1, "workers": 1}).to_mapping()
     content["data"]["path"] = f"{memory}/data"
-    opened, open_ = [], FaultyFileSystem._open
+    opened = []
+    open_ = FaultyFileSystem._open
 
     def dying(self, path, *rest, **options):
         opened.append(path)

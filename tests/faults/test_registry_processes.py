@@ -19,7 +19,8 @@ def disturbed(place, options, notes, *, seconds, readers, pause=(0.05, 0.4)):
     registry = open_here(place, options)
     registry.add("m", files_of(1), {"tag": 1})
     registry.promote("m", 1)
-    chance, n_kills = random.Random(0), 0
+    chance = random.Random(0)
+    n_kills = 0
 
     def begin(target, *arguments):
         process = context.Process(target=target, args=(place, options, notes, *arguments))

@@ -93,7 +93,8 @@ def running(plan, spec, **settings):
     ],
 )
 def test_stopped_in_the_middle_of_the_pass(engine, signals, jobs, tmp_path):
-    output, n = tmp_path / "runs", CASES["multiselect"].n_partitions
+    output = tmp_path / "runs"
+    n = CASES["multiselect"].n_partitions
     spec = jobs.spec("multiselect", output, engine=ENGINES[engine])
     plan = Plan(str(tmp_path / "marks"), partition=STRUCK, mishap="wait")
     with running(plan, spec) as job:

@@ -38,7 +38,8 @@ def require_jobs(seeds, folder, processes=None):
     """Run jobs, nearly all of which are accepted."""
     refused = {}
     for n_made, seed in enumerate(seeds, 1):
-        made, data = made_job(seed), folder / f"data-{seed}"
+        made = made_job(seed)
+        data = folder / f"data-{seed}"
         try:
             run = run_job(build_spec(made.spec(data, folder / f"runs-{seed}", workers=2))).folder
         except DistfmsError as error:

@@ -45,7 +45,8 @@ class Lan:
 
 @pytest.fixture(scope="module")
 def lan(tmp_path_factory):
-    shared, logs = tmp_path_factory.mktemp("shared"), tmp_path_factory.mktemp("logs")
+    shared = tmp_path_factory.mktemp("shared")
+    logs = tmp_path_factory.mktemp("logs")
     (shared / "token").write_text(secrets.token_hex(32))
     write_judgments(shared / "data", n_objects=480, n_files=N_FILES)
     with lab.hosts("head", "worker", "client", "open", shared=shared, log=logs) as hosts:

@@ -20,7 +20,8 @@ shards = st.lists(st.integers(0, 12), min_size=1, max_size=4).filter(any)
 
 
 def write_shards(folder, columns, sizes, row_group_size):
-    table, start = pa.table(columns), 0
+    table = pa.table(columns)
+    start = 0
     for i, size in enumerate(sizes):
         path = Path(folder) / f"{i}.parquet"
         pq.write_table(table.slice(start, size), path, row_group_size=row_group_size)

@@ -1,8 +1,5 @@
 """What is judged is what ships: every figure of rows is that of their predictions."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +11,7 @@ from tests.reference.landmarks import mean_ndcg
 N = 160
 
 
-def rows(task: str, weighted: bool) -> pd.DataFrame:
+def rows(task, weighted):
     """Rows of 40 queries or objects, whose target has a heavy tail."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 3))
@@ -33,9 +30,10 @@ def rows(task: str, weighted: bool) -> pd.DataFrame:
     return frame.assign(w=rng.integers(1, 4, size=N)) if weighted else frame
 
 
-def measures(task: str, found: pd.DataFrame, weight: np.ndarray) -> Mapping[str, Any]:
+def measures(task, found, weight):
     """Measures of predictions, written out."""
-    truth, predicted = found["y"], found["predicted_y"]
+    truth = found["y"]
+    predicted = found["predicted_y"]
     if task == "ranking":
         known = [found[name].to_numpy() for name in ("predicted_y", "y", "q")]
         return {"ndcg@5": mean_ndcg(*known, 5), "ndcg": mean_ndcg(*known, None)}

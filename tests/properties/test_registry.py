@@ -19,10 +19,10 @@ class RegistryMachine(RuleBasedStateMachine):
         super().__init__()
         self.place = locate(f"memory://{uuid.uuid4().hex}")
         self.registry = Registry(self.place)
-        self.contents: dict[int, int] = {}
+        self.contents = {}
         self.last = 0
-        self.current: int | None = None
-        self.before: list[int] = []
+        self.current = None
+        self.before = []
         self.n_changes = 0
 
     def teardown(self):

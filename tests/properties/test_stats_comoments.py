@@ -33,7 +33,7 @@ class Case:
     weight: np.ndarray | None
     cuts: tuple[int, ...]
 
-    def parts(self, kind: type = CoMoments, **options: slice) -> list:
+    def parts(self, kind=CoMoments, **options):
         edges = [0, *self.cuts, self.block.shape[1]]
         runs = [slice(a, b) for a, b in itertools.pairwise(edges)]
         weights = [None if self.weight is None else self.weight[r] for r in runs]
@@ -42,7 +42,7 @@ class Case:
             for r, w in zip(runs, weights, strict=True)
         ]
 
-    def tolerances(self) -> dict[str, float]:
+    def tolerances(self):
         seen = self.block[np.isfinite(self.block)]
         largest = float(np.abs(seen).max(initial=0.0))
         spread = float(np.ptp(seen)) if seen.size else 0.0
@@ -58,23 +58,26 @@ class Case:
             "cross": c * total * spread + total * delta,
         }
 
-    def assert_equal(self, a: CoMoments, b: CoMoments) -> None:
-        first, second, tolerances = complete(a), complete(b), self.tolerances()
+    def assert_equal(self, a, b):
+        first = complete(a)
+        second = complete(b)
+        tolerances = self.tolerances()
         for name, tolerance in tolerances.items():
             np.testing.assert_allclose(
                 first[name], second[name], rtol=0, atol=tolerance + 1e-300, err_msg=name
             )
 
 
-def complete(value: CoMoments) -> dict[str, np.ndarray]:
+def complete(value):
     """All arrays; a part without gaps says the same with and without the optional ones."""
     full = np.full(value.comoment.shape, value.weight)
     return {"pair_weight": full, "cross": np.zeros_like(full)} | arrays_of(value)
 
 
 @st.composite
-def cases(draw: st.DrawFn, n_cuts: int | None = None) -> Case:
-    d, n = draw(st.integers(1, 4)), draw(st.integers(0, 12))
+def cases(draw, n_cuts=None):
+    d = draw(st.integers(1, 4))
+    n = draw(st.integers(0, 12))
     number = st.floats(-100, 100, allow_subnormal=False)
     gap = draw(st.booleans())
     elements = st.one_of(number, st.just(np.nan)) if gap else number
@@ -89,8 +92,9 @@ def cases(draw: st.DrawFn, n_cuts: int | None = None) -> Case:
 
 @SETTINGS
 @given(cases())
-def test_any_partitioning_equals_one_block(case: Case) -> None:
-    merged, whole = merge_tree(case.parts()), CoMoments.from_block(case.block, case.weight)
+def test_any_partitioning_equals_one_block(case):
+    merged = merge_tree(case.parts())
+    whole = CoMoments.from_block(case.block, case.weight)
     case.assert_equal(merged, whole)
     case.assert_equal(merge_tree(case.parts()[::-1]), whole)
     np.testing.assert_array_equal(merged.comoment, merged.comoment.T)
@@ -99,7 +103,7 @@ def test_any_partitioning_equals_one_block(case: Case) -> None:
 
 @SETTINGS
 @given(cases(n_cuts=0))
-def test_no_rows_are_the_identity_to_the_bit(case: Case) -> None:
+def test_no_rows_are_the_identity_to_the_bit(case):
     (value,) = case.parts()
     empty = CoMoments.from_block(case.block[:, :0])
     assert encode(empty) == encode(CoMoments.empty(value.n_columns))
@@ -109,7 +113,7 @@ def test_no_rows_are_the_identity_to_the_bit(case: Case) -> None:
 
 @SETTINGS
 @given(cases(n_cuts=1))
-def test_nothing_is_ever_mutated(case: Case) -> None:
+def test_nothing_is_ever_mutated(case):
     block = case.block.copy()
     a, b = case.parts()
     np.testing.assert_array_equal(block, case.block)
@@ -124,7 +128,7 @@ def test_nothing_is_ever_mutated(case: Case) -> None:
 
 @SETTINGS
 @given(cases())
-def test_moments_obey_the_same_laws(case: Case) -> None:
+def test_moments_obey_the_same_laws(case):
     merged = merge_tree(case.parts(Moments))
     whole = Moments.from_block(case.block, case.weight)
     tolerances = case.tolerances()

@@ -27,15 +27,16 @@ class Case:
     label: np.ndarray
     weight: np.ndarray | None
 
-    def part(self, start: int, stop: int) -> JudgmentStatistics:
+    def part(self, start, stop):
         rows = [ragged_of(attribute).rows(start, stop) for attribute in self.lists]
         weight = None if self.weight is None else self.weight[start:stop]
         return JudgmentStatistics.from_block(rows, self.label[start:stop], weight)
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    d, n = draw(st.integers(1, 3)), draw(st.integers(0, 8))
+def cases(draw):
+    d = draw(st.integers(1, 3))
+    n = draw(st.integers(0, 8))
     number = st.floats(-100, 100, allow_subnormal=False)
     equal = draw(st.none() | st.integers(1, 3))  # the same k everywhere, or any
     low, high = (0, 4) if equal is None else (equal, equal)
@@ -52,8 +53,9 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(lists, label, None if weight is None else np.array(weight))
 
 
-def assert_equal(a: JudgmentStatistics, b: JudgmentStatistics) -> None:
-    first, second = arrays_of(a), arrays_of(b)
+def assert_equal(a, b):
+    first = arrays_of(a)
+    second = arrays_of(b)
     shared = first.keys() & second.keys()  # gaps may be written out or not
     for name in shared:
         integer = first[name].dtype.kind == "i"
@@ -63,7 +65,7 @@ def assert_equal(a: JudgmentStatistics, b: JudgmentStatistics) -> None:
 
 @SETTINGS
 @given(cases(), st.data())
-def test_any_partitioning_equals_one_block(case: Case, data: st.DataObject) -> None:
+def test_any_partitioning_equals_one_block(case, data):
     n = case.label.size
     cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=4)))
     edges = [0, *cuts, n]
@@ -76,7 +78,7 @@ def test_any_partitioning_equals_one_block(case: Case, data: st.DataObject) -> N
 
 @SETTINGS
 @given(cases())
-def test_identity_and_round_trip_to_the_bit(case: Case) -> None:
+def test_identity_and_round_trip_to_the_bit(case):
     value = case.part(0, case.label.size)
     content = encode(value)
     empty = JudgmentStatistics.empty(value.n_attributes)
@@ -87,7 +89,7 @@ def test_identity_and_round_trip_to_the_bit(case: Case) -> None:
 
 @SETTINGS
 @given(cases(), st.booleans())
-def test_estimates_are_those_of_the_literal_form(case: Case, all_given: bool) -> None:
+def test_estimates_are_those_of_the_literal_form(case, all_given):
     value = case.part(0, case.label.size)
     assume(value.n_objects > 0 and (value.n_judged > 0).all())
     given_v = np.where((value.n_repeated > 0) & (not all_given), np.nan, 2.5)

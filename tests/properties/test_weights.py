@@ -9,7 +9,7 @@ from tests.e2e.jobs import content, run_on
 N = 36
 
 
-def table(method: str) -> pd.DataFrame:
+def table(method):
     """Few rows, of which an ``id`` names each; three of six columns tell of the target."""
     rng = np.random.default_rng(5)
     truth = rng.normal(size=(N, 6))
@@ -21,7 +21,7 @@ def table(method: str) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module", params=["multiselect", "sequence"])
-def method(request: pytest.FixtureRequest) -> str:
+def method(request):
     return str(request.param)
 
 

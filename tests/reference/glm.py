@@ -72,10 +72,12 @@ def fit(X, Y, family, support, ridge):
 
 def sequence(X, Y, groups, costs, family, ridge, *, whiten=True, cost_aware=True):
     """Algorithm 3 on standardised rows: groups in order, coefficients of each prefix."""
-    chosen, weights = [], [fit(X, Y, family, [], ridge)]
+    chosen = []
+    weights = [fit(X, Y, family, [], ridge)]
     while len(chosen) < len(groups):
         slope = gradient(weights[-1], X, Y, family, ridge)
-        best, best_score = -1, -1.0
+        best = -1
+        best_score = -1.0
         for g, columns in enumerate(groups):
             if g in chosen:
                 continue
@@ -84,7 +86,8 @@ def sequence(X, Y, groups, costs, family, ridge, *, whiten=True, cost_aware=True
             score = np.trace(part.T @ np.linalg.pinv(white) @ part)
             score /= costs[g] if cost_aware else 1.0
             if score > best_score:
-                best, best_score = g, score
+                best = g
+                best_score = score
         chosen.append(best)
         support = [j for g in chosen for j in groups[g]]
         weights.append(fit(X, Y, family, support, ridge))

@@ -11,7 +11,10 @@ class Independent:
 
     def __init__(self, judgments, label, weight, ridge, data_units=False):
         self.data_units = data_units
-        self.judgments, self.label, self.weight, self.ridge = judgments, label, weight, ridge
+        self.judgments = judgments
+        self.label = label
+        self.weight = weight
+        self.ridge = ridge
 
     def estimates(self, mask):
         rows = np.flatnonzero(mask)
@@ -25,7 +28,8 @@ class Independent:
 
     def fit(self, mask, algorithm, budget):
         e, psd = self.problem(mask)
-        variance, ridge = np.maximum(np.diag(e.external), 0), self.penalty(mask)
+        variance = np.maximum(np.diag(e.external), 0)
+        ridge = self.penalty(mask)
         objectives = {
             "full": lambda r: literal.full_objective(e.b, e.v, psd, r, ridge),
             "scoring": lambda r: literal.scoring_objective(e.b, e.v, variance, r, ridge),
@@ -43,7 +47,8 @@ class Independent:
     def model(self, mask, r):
         """Weights and intercept of the projected model."""
         e, psd = self.problem(mask)
-        s, w = np.flatnonzero(r), np.zeros(len(r))
+        s = np.flatnonzero(r)
+        w = np.zeros(len(r))
         matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.penalty(mask)[s])
         w[s] = np.linalg.solve(matrix, e.b[s])
         return w, self.label_mean(mask) - w @ e.means
@@ -74,8 +79,10 @@ class Independent:
 
     def refit(self, mask, r):
         rows, X = self.complete(mask, r)
-        w, s = self.weight[rows], np.flatnonzero(r)
-        mean, y = np.average(X, axis=0, weights=w), self.label[rows]
+        w = self.weight[rows]
+        s = np.flatnonzero(r)
+        mean = np.average(X, axis=0, weights=w)
+        y = self.label[rows]
         centred = X - mean
         gram = (centred.T * w) @ centred / w.sum() + np.diag(self.penalty(mask)[s])
         label = np.average(y, weights=w)

@@ -153,7 +153,8 @@ def make_problem(
     if not isinstance(costs, GroupCosts):
         costs = np.ones(len(groups)) if costs is None else np.asarray(costs, dtype=np.float64)
         costs = GroupCosts(costs)
-    d, p = X.shape[1], Y.shape[1]
+    d = X.shape[1]
+    p = Y.shape[1]
     return problem_from_comoments(
         comoments(X, Y),
         feature_names=[f"x{i}" for i in range(d)],
@@ -175,7 +176,8 @@ def search(
     budget: float | None = None,
 ) -> Path:
     """Path of a rule of this name."""
-    rule, scaling = replace(parse_rule(name), budget=budget), problem.scaling
+    rule = replace(parse_rule(name), budget=budget)
+    scaling = problem.scaling
     procedure = SequenceProcedure(
         (rule,), scaling.feature_names, scaling.target_names, problem.groups, problem.costs,
         problem.ridge, max_groups, seed,
@@ -202,9 +204,11 @@ def lasso_violation(
 
     The baseline Sparse of Section 5.2, which is convex: at 0, w is a solution.
     """
-    found, residual = 0.0, Y - X @ w
+    found = 0.0
+    residual = Y - X @ w
     for cost, group in zip(costs, groups, strict=True):
-        pull, own = 2 * X[:, list(group)].T @ residual, w[list(group)]
+        pull = 2 * X[:, list(group)].T @ residual
+        own = w[list(group)]
         if own.any():
             off = np.linalg.norm(pull - penalty * cost * own / np.linalg.norm(own))
         else:

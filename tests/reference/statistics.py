@@ -89,14 +89,18 @@ def judgment_estimates(
     given: Sequence[float] | None = None,
 ) -> LiteralEstimates:
     """Compute the table of the methods page by loops over objects."""
-    d, n = len(lists), len(label)
+    d = len(lists)
+    n = len(label)
     w = [1.0] * n if weight is None else [float(x) for x in weight]
     objects = [i for i in range(n) if w[i] > 0]
     has = [[i for i in objects if len(lists[a][i])] for a in range(d)]
     bar = [{i: fsum(lists[a][i]) / len(lists[a][i]) for i in has[a]} for a in range(d)]
     mean = [weighted_mean([bar[a][i] for i in has[a]], [w[i] for i in has[a]]) for a in range(d)]
     y_mean = weighted_mean([label[i] for i in objects], [w[i] for i in objects])
-    b, v, u, S = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros((d, d))
+    b = np.zeros(d)
+    v = np.zeros(d)
+    u = np.zeros(d)
+    S = np.zeros((d, d))
     for a in range(d):
         held = [w[i] for i in has[a]]
         b[a] = weighted_mean([(label[i] - y_mean) * (bar[a][i] - mean[a]) for i in has[a]], held)
@@ -136,16 +140,19 @@ def rater_estimates(
     A judgment whose rater is None, and a rater's second judgment of one attribute of an object, are
     by raters of their own.
     """
-    d, n = len(lists), len(label)
+    d = len(lists)
+    n = len(label)
     w = [1.0] * n if weight is None else [float(x) for x in weight]
     mean = judgment_estimates(lists, label, weight).means
     told = [[_told_apart(ids[a][i], (a, i)) for i in range(n)] for a in range(d)]
-    external, noise = np.full((d, d), np.nan), np.full((d, d), np.nan)
+    external = np.full((d, d), np.nan)
+    noise = np.full((d, d), np.nan)
     for a in range(d):
         for b in range(d):
             if a == b:
                 continue
-            different, same = [], []
+            different = []
+            same = []
             for i in range(n):
                 pairs = [
                     ((x - mean[a]) * (y - mean[b]), r == s)

@@ -1,7 +1,5 @@
 """The benchmark of all questions runs on tiny settings, and goes on where it was stopped."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.answers.__main__ import QUESTIONS, main

@@ -26,7 +26,9 @@ def test_least_eigenvalue_is_of_attributes_that_the_budget_can_pay():
 @pytest.mark.parametrize("m", [20, 80])
 def test_scoring_loses_less_than_the_theorem_allows(m):
     """Independent attributes and judgments in [-1, 1], of which Σ, v and b are known."""
-    rng, d, budget = np.random.default_rng(m), 4, 3
+    rng = np.random.default_rng(m)
+    d = 4
+    budget = 3
     truth = rng.uniform(-0.5, 0.5, (m, d))
     judgments = truth[:, :, None] + rng.uniform(-0.5, 0.5, (m, d, 2))
     weights = np.array([0.9, 0.5, 0.1, 0.0])
@@ -62,7 +64,8 @@ def best_within(table, costs, budget):
 @pytest.mark.parametrize("ridge", [0.0, 1e-5, 0.3])
 def test_gamma_of_whitened_groups_is_that_of_whitened_rows(ridge):
     X, _, groups = correlated(np.random.default_rng(1), 80, [2, 3, 1, 2])
-    white, gram = bounds.whitened(X, groups), np.cov(X.T)
+    white = bounds.whitened(X, groups)
+    gram = np.cov(X.T)
     np.testing.assert_allclose(np.cov(white.T, ddof=0)[2:5, 2:5], np.eye(3), atol=1e-12)
     assert bounds.whitened_gamma(gram, groups, ridge) == pytest.approx(bounds.gamma(white, ridge))
     assert bounds.whitened_gamma(gram, [[0, 0], [1]], ridge) == 0.0
@@ -72,8 +75,10 @@ def test_gamma_of_whitened_groups_is_that_of_whitened_rows(ridge):
 def test_theorem_3_2_holds_of_whitened_groups(rule):
     for seed, ridge in itertools.product(range(6), (0.0, 1e-2, 1.0)):
         X, Y, groups = correlated(np.random.default_rng(seed), 80, [2, 1, 3, 1])
-        X, Y = bounds.whitened(X, groups), standardised(Y)
-        table, gamma = values_of(X, Y, groups, ridge), bounds.gamma(X, ridge)
+        X = bounds.whitened(X, groups)
+        Y = standardised(Y)
+        table = values_of(X, Y, groups, ridge)
+        gamma = bounds.gamma(X, ridge)
         assert 0 < gamma <= 1
         path = search(make_problem(X, Y, groups, COSTS, ridge), rule)
         for spent, reached in zip(path.spent, path.curve_value[1:], strict=True):
@@ -102,7 +107,8 @@ def test_theorem_4_3_holds_of_doubling():
     costs = np.array([1.0, 1.0, 2.0, 3.0, 4.0])
     for seed in range(4):
         X, Y, groups = correlated(np.random.default_rng(seed), 80, [1, 2, 1, 1, 1])
-        X, Y = standardised(X), standardised(Y)
+        X = standardised(X)
+        Y = standardised(Y)
         table = values_of(X, Y, groups, 1e-2)
         gamma = bounds.submodularity(lambda own, table=table: table[frozenset(own)], len(groups))
         assert 0 < gamma < 1
@@ -122,7 +128,8 @@ def test_a_good_similarity_keeps_the_promise_of_theorem_5():
     """Of f(x) = E w(x')K(x, x') with |w| ≤ B, from which targets do not differ: ε₀ = 0."""
     rng = np.random.default_rng(0)
     X, new = rng.uniform(-1, 1, size=(2, 300, 2))
-    everyone, bound = rng.uniform(-1, 1, size=(2000, 2)), 3.0
+    everyone = rng.uniform(-1, 1, size=(2000, 2))
+    bound = 3.0
     weights = bound * np.sign(everyone[:, 0])
     apart = [np.square(rows[:, np.newaxis] - everyone).sum(axis=2) for rows in (X, new)]
     target, truth = (np.exp(-own / 2) @ weights / len(everyone) for own in apart)
@@ -137,7 +144,8 @@ def test_a_good_similarity_keeps_the_promise_of_theorem_5():
 def test_theorem_13_holds_where_thresholds_are_a_margin_apart(gamma, spacing):
     rng = np.random.default_rng(0)
     thresholds = spacing * np.arange(4)
-    scores, levels = rng.uniform(-4, 4 * spacing + 4, 500), rng.integers(0, 5, 500)
+    scores = rng.uniform(-4, 4 * spacing + 4, 500)
+    levels = rng.integers(0, 5, 500)
     loss, error = margin_and_absolute(scores, levels, thresholds, gamma)
     assert error.mean() <= bounds.ordinal_error(loss.mean(), gamma, spacing)
     assert (error > 0).mean() <= bounds.mislabelling(loss.mean(), gamma)
@@ -163,9 +171,12 @@ def margin_and_absolute(scores, levels, thresholds, gamma):
 
 def test_double_dipping_is_within_its_bound():
     """Least squares on all rows as landmarks, with weights in a box, of a target that is noise."""
-    rng, n = np.random.default_rng(0), 60
-    X, new = rng.uniform(-1, 1, (n, 3)), rng.uniform(-1, 1, (2000, 3))
-    target, truth = rng.choice([-1.0, 1.0], n), rng.choice([-1.0, 1.0], 2000)
+    rng = np.random.default_rng(0)
+    n = 60
+    X = rng.uniform(-1, 1, (n, 3))
+    new = rng.uniform(-1, 1, (2000, 3))
+    target = rng.choice([-1.0, 1.0], n)
+    truth = rng.choice([-1.0, 1.0], 2000)
     similar = [np.exp(-np.square(rows[:, None] - X).sum(axis=2)) for rows in (X, new)]
     weights = np.clip(n * np.linalg.lstsq(similar[0], target, rcond=1e-3)[0], -5, 5)
     on_rows = np.abs(similar[0] @ weights / n - target).mean()
@@ -190,7 +201,10 @@ def test_ndcg_of_theorem_30(m):
 
 
 def test_steps_give_the_printed_bounds():
-    B, d, k, m = 2.0, 50, 4, 5000
+    B = 2.0
+    d = 50
+    k = 4
+    m = 5000
     G = bounds.uniform_slopes(B, d, k)
     of_aerr = bounds.ridge_risk(B, G, m, bounds.aerr_step(B, G, m))
     assert of_aerr == pytest.approx(bounds.aerr_printed(B, d, k, m))
@@ -205,22 +219,30 @@ def test_steps_give_the_printed_bounds():
 @pytest.mark.parametrize("lasso", [False, True])
 def test_risks_of_literal_runs_are_within_the_theorems(lasso):
     """Rows of one attribute each: the risk of any weights is known."""
-    rng, d, k, m, B = np.random.default_rng(0), 6, 3, 400, 1.0
+    rng = np.random.default_rng(0)
+    d = 6
+    k = 3
+    m = 400
+    B = 1.0
     shares = np.array([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
     truth = np.array([0.6, -0.3, 0.1, 0.0, 0.0, 0.0])
     if lasso:
-        learn, q = few.gaelr, shares
+        learn = few.gaelr
+        q = shares
         step = math.sqrt(math.log(2 * d) / (5 * m * (1 / k + 1))) / (2 * B)
     else:
-        learn, q = few.gaerr, np.sqrt(shares) / np.sqrt(shares).sum()
+        learn = few.gaerr
+        q = np.sqrt(shares) / np.sqrt(shares).sum()
         step = 1 / math.sqrt(m * (bounds.half_norm(shares) / k + 1))
     risks = []
     for _ in range(20):
         columns = rng.choice(d, m, p=shares)
-        X, y = np.eye(d)[columns], truth[columns]
+        X = np.eye(d)[columns]
+        y = truth[columns]
         draws = rng.choice(d, (m, k), p=q), rng.random((m, 1)), q
         start = np.full((2, d), 0.5 / d) if lasso else np.zeros(d)
-        total, drawn = np.zeros(d), np.zeros((m, k + 1), dtype=np.int64)
+        total = np.zeros(d)
+        drawn = np.zeros((m, k + 1), dtype=np.int64)
         learn(X, y, *draws, np.ones(d), not lasso, step, B, start, total, np.zeros(1), drawn)
         risks.append(shares @ (total / m - truth) ** 2 / 2)
     printed = bounds.ddaelr_risk if lasso else bounds.ddaerr_risk

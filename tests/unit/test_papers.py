@@ -58,7 +58,9 @@ def test_timeliness_and_oracles_are_the_products():
 
 def test_kernels_and_kernel_regression_are_literal():
     rng = np.random.default_rng(1)
-    X, new, y = rng.standard_normal((12, 3)), rng.standard_normal((5, 3)), rng.random(12)
+    X = rng.standard_normal((12, 3))
+    new = rng.standard_normal((5, 3))
+    y = rng.random(12)
     rows = similarities.Rows(X, y, new, np.zeros(5), X)
     sigma = similarities.width(rows)
     parameters = {"a": 1 / 3, "r": -1.0, "sigma": sigma}

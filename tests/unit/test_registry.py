@@ -7,7 +7,7 @@ from distfms.registry import Registry
 from distfms.store.places import locate
 
 
-def files(number: int) -> dict[str, bytes]:
+def files(number):
     return {"model.json": json.dumps(number).encode(), "weights.npz": bytes([number]) * 100}
 
 
@@ -17,7 +17,7 @@ def registry(request, tmp_path):
     return Registry(locate(place))
 
 
-def filled(registry: Registry, n: int = 3) -> Registry:
+def filled(registry, n=3):
     for number in range(1, n + 1):
         parent = number - 1 or None
         registry.add("a", files(number), {"loss": 1 / number, "rows": {"train": number}}, parent)

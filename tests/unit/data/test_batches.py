@@ -49,7 +49,8 @@ def test_rows_of_weight_0_are_left_out_whatever_their_values(tmp_path, folds, ro
     how = {"folds": folds, "levels": LEVELS, "id": "key"}
     expected = read(open_table(tmp_path, columns), **how, weight="w").copy()
     for row, wild in ((3, np.inf), (50, np.nan)):
-        columns["x"][row], columns["w"][row] = wild, 0.0
+        columns["x"][row] = wild
+        columns["w"][row] = 0.0
         columns["c"][row] = "only here"
     dataset = open_table(tmp_path, columns, row_group_size)
     batch = read(dataset, **how, weight="w")
@@ -80,7 +81,8 @@ def test_of_a_share_the_least_hashes_are_read_and_all_held_out_rows(
     columns |= {"f": np.linspace(0, 1, 200, dtype=np.float32), "y": -np.arange(200.0)}
     dataset = open_table(tmp_path, {**columns, "w": np.arange(200) / 7}, row_group_size)
     how = {"folds": folds, "levels": LEVELS, "weight": "w", "id": "key"}
-    full, some = read(dataset, **how).copy(), read(dataset, share=0.3, **how)
+    full = read(dataset, **how).copy()
+    some = read(dataset, share=0.3, **how)
     hashes = mix(row_hashes(dataset.partitions[0]))[full.row_ids]
     kept = with_seed(hashes, folds.seed) < np.uint64(0.3 * 2**64)
     assert 30 < kept.sum() < 90
@@ -105,7 +107,8 @@ def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):
     large = open_table(tmp_path, {"x": np.ones(50), "y": np.ones(50)}, name="large.parquet")
     small = open_table(tmp_path, {"x": [2.0], "y": [2.0]}, name="small.parquet")
     first = read(large)
-    kept, address = first.copy(), first.values.ctypes.data
+    kept = first.copy()
+    address = first.values.ctypes.data
     second = read(small)
     assert second.values.ctypes.data == address
     assert kept.values.min() == 1.0
@@ -150,7 +153,8 @@ def test_unknown_categories(tmp_path):
 
 def missing_table(tmp_path):
     x = [float(i) for i in range(10)]
-    x[4], x[7] = None, float("nan")
+    x[4] = None
+    x[7] = float("nan")
     columns = {"x": x, "c": ["u"] * 9 + [None], "y": np.arange(10.0), "w": np.arange(10.0)}
     return open_table(tmp_path, columns, row_group_size=3)
 

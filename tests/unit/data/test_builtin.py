@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,14 +11,14 @@ from distfms.data.files.builtin import BUILTIN, builtin_dataset
 from distfms.errors import SpecError
 
 
-def judged(folder: Path) -> np.ndarray:
+def judged(folder):
     """(n, d, k) judgments of the digits."""
     table = pq.read_table(folder).drop_columns(["image", "digit"])
     return np.stack([np.array(column.to_pylist()) for column in table.columns], axis=1)
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_written_once_in_shards_with_its_roles(tmp_path: Path, name: str) -> None:
+def test_written_once_in_shards_with_its_roles(tmp_path, name):
     folder, again = (builtin_dataset(name, tmp_path / cache) for cache in "ab")
     shards = sorted(folder.iterdir())
     times = [shard.stat().st_mtime_ns for shard in shards]
@@ -38,9 +34,10 @@ def test_written_once_in_shards_with_its_roles(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("patch", ["2x4", "1x1"])
-def test_digits_judge_pixels_of_their_patch(tmp_path: Path, patch: str) -> None:
+def test_digits_judge_pixels_of_their_patch(tmp_path, patch):
     images = datasets.load_digits().images
-    height, width = int(patch[0]), int(patch[2])
+    height = int(patch[0])
+    width = int(patch[2])
     folder = builtin_dataset("digits", tmp_path, {"patch": patch, "judgments": 30})
     values = judged(folder)
     names = pq.read_schema(folder / "part-00000.parquet").names[2:]
@@ -56,7 +53,7 @@ def test_digits_judge_pixels_of_their_patch(tmp_path: Path, patch: str) -> None:
     assert pq.read_table(folder)["digit"].to_pylist() == datasets.load_digits().target.tolist()
 
 
-def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path: Path) -> None:
+def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path):
     table = pq.read_table(builtin_dataset("breast-cancer", tmp_path))
     names = table.column_names[2:]
     measures = list(dict.fromkeys(name.rpartition("_")[0] for name in names))
@@ -74,7 +71,7 @@ def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path: Path) -> None:
     ("name", "bundled"),
     [("diabetes", datasets.load_diabetes(scaled=False)), ("wine", datasets.load_wine())],
 )
-def test_plain_tables_hold_what_is_bundled(tmp_path: Path, name: str, bundled: Any) -> None:
+def test_plain_tables_hold_what_is_bundled(tmp_path, name, bundled):
     table = pq.read_table(builtin_dataset(name, tmp_path))
     for ours, column in zip(table.column_names[2:], bundled.data.T, strict=True):
         assert ours.replace("_", "").isalnum()
@@ -82,11 +79,11 @@ def test_plain_tables_hold_what_is_bundled(tmp_path: Path, name: str, bundled: A
     np.testing.assert_array_equal(table[BUILTIN[name].target].to_numpy(), bundled.target)
 
 
-def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_at_once_write_once(tmp_path, monkeypatch):
     n_made = []
     real = BUILTIN["wine"]
 
-    def counted() -> Any:
+    def counted():
         n_made.append(1)
         return real.make()
 
@@ -109,7 +106,7 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("wine", {"seed": 1}, "Unknown key `data.options.seed`"),
     ],
 )
-def test_wrong_use(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:
+def test_wrong_use(tmp_path, name, options, message):
     with pytest.raises(SpecError, match=message):
         builtin_dataset(name, tmp_path, options)
     assert not list(tmp_path.rglob("*.parquet"))

@@ -135,7 +135,8 @@ def test_names_of_files_count_below_what_is_named(tmp_path):
     file = write(tmp_path / "2024" / "a.parquet", n_rows=500)
     other = write(tmp_path / "2025" / "a.parquet", n_rows=500)
     pattern = str(file.with_name("*.parquet"))
-    alone, folder = parts_of(file), parts_of(file.parent)
+    alone = parts_of(file)
+    folder = parts_of(file.parent)
     listed = parts_of([file.parent, other.parent])
     held = memory_dataset(Rows(pq.read_table(file)), pq.read_schema(file)).partitions[0]
     assert alone[1] == assign_parts(None, partition=held, n_folds=5, test=0.2, seed=3).tolist()
@@ -259,7 +260,8 @@ def test_the_fingerprint_changes_with_the_time_of_a_file(tmp_path):
 @pytest.mark.parametrize("n_columns", [2, 1500])
 def test_the_fingerprint_tells_a_rewrite_of_the_same_size_and_time(tmp_path, n_columns):
     """Also where the footer is longer than what is read of a file's end at once."""
-    path, rng = tmp_path / "a.parquet", np.random.default_rng(0)
+    path = tmp_path / "a.parquet"
+    rng = np.random.default_rng(0)
 
     def rewritten(values):
         columns = {f"x{c}": values for c in range(n_columns)}
@@ -269,7 +271,8 @@ def test_the_fingerprint_tells_a_rewrite_of_the_same_size_and_time(tmp_path, n_c
         return file.files[0].n_bytes, file.files[0].stamp, file.fingerprint
 
     values = rng.normal(size=50)
-    first, again = rewritten(values), rewritten(values)
+    first = rewritten(values)
+    again = rewritten(values)
     other = rewritten(values + 1.0)
     assert first == again
     assert first[:2] == other[:2]
@@ -399,7 +402,8 @@ def test_a_file_that_is_gone_or_replaced(tmp_path, kept_time, n_rows):
 
 def test_the_footer_of_a_file_is_parsed_once(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", n_rows=40, row_group_size=5)
-    dataset, parsed = open_dataset(tmp_path, max_rows=5), []
+    dataset = open_dataset(tmp_path, max_rows=5)
+    parsed = []
     parse = footers._parse
     monkeypatch.setattr(footers, "_parse", lambda footer: parsed.append(footer) or parse(footer))
     assert all_values(dataset) == all_values(dataset) == [*range(40)]

@@ -71,7 +71,8 @@ def test_two_forms_of_one_attribute(columns, message):
 
 
 def test_values_hidden_under_null_lists_are_no_judgments():
-    offsets, values = pa.array([0, 2, 4, 5], pa.int32()), pa.array([1.0, 2.0, 8.0, 9.0, 3.0])
+    offsets = pa.array([0, 2, 4, 5], pa.int32())
+    values = pa.array([1.0, 2.0, 8.0, 9.0, 3.0])
     hidden = pa.ListArray.from_arrays(offsets, values, mask=pa.array([False, True, False]))
     assert as_lists(lists_as_ragged(pa.chunked_array([hidden]))) == [[1, 2], [], [3]]
 
@@ -110,7 +111,9 @@ def test_objects_of_weight_0_are_left_out_whatever_their_judgments(tmp_path, fol
     }
     how = {"folds": folds, "weight": "w", "id": "key"}
     expected = read(open_table(tmp_path, columns), raters="columns", **how)
-    columns["a"][4], columns["b__1"][4], columns["y"][4] = [np.inf] * 3, np.inf, np.nan
+    columns["a"][4] = [np.inf] * 3
+    columns["b__1"][4] = np.inf
+    columns["y"][4] = np.nan
     columns["w"][4] = 0
     batch = read(open_table(tmp_path, columns), raters="columns", **how)
     kept = np.flatnonzero(expected.row_ids != 4)

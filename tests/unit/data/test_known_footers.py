@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import gc
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +9,17 @@ import pytest
 from distfms.data.files import footers
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.known_footers import KnownFooters
-from distfms.data.files.partition import Dataset
 
 N_FILES = 36
 
 
-def write(place: Path, value: float) -> None:
+def write(place, value):
     columns = {"x": [value, value + 0.5], "k": [1, 2], "t": ["a", None]}
     pq.write_table(pa.table(columns), place)
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     (tmp_path / "data").mkdir()
     for number in range(N_FILES):
         write(tmp_path / "data" / f"{number:02d}.parquet", number)
@@ -32,11 +27,12 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read(monkeypatch):
     """Names of the files whose footers were read."""
-    names, before = [], footers._read_footer
+    names = []
+    before = footers._read_footer
 
-    def counted(filesystem: Any, file: Any, shared: Any) -> Any:
+    def counted(filesystem, file, shared):
         names.append(file.name)
         return before(filesystem, file, shared)
 
@@ -44,27 +40,28 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def opened(data: Path) -> Dataset:
+def opened(data):
     known = KnownFooters(data.parent / "known", "data")
     dataset = open_dataset(data, known=known)
     known.keep()
     return dataset
 
 
-def require_same(one: Dataset, other: Dataset) -> None:
+def require_same(one, other):
     assert one.partitions == other.partitions
     assert (one.schema, one.files) == (other.schema, other.files)
     for a, b in zip(one.files, other.files, strict=True):
         np.testing.assert_array_equal(a.row_groups, b.row_groups)
 
 
-def test_only_footers_of_new_and_changed_files_are_read(data: Path, read: list[str]) -> None:
+def test_only_footers_of_new_and_changed_files_are_read(data, read):
     require_same(opened(data), open_dataset(data))
     del read[:]
     require_same(opened(data), opened(data))
     assert read == []
     # The same size and time: only the disk tells.
-    changed, status = data / "03.parquet", (data / "03.parquet").stat()
+    changed = data / "03.parquet"
+    status = (data / "03.parquet").stat()
     write(changed, 4.25)
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert changed.stat().st_size == status.st_size
@@ -74,7 +71,7 @@ def test_only_footers_of_new_and_changed_files_are_read(data: Path, read: list[s
     require_same(found, open_dataset(data))
 
 
-def test_what_is_damaged_is_read_again(data: Path, read: list[str]) -> None:
+def test_what_is_damaged_is_read_again(data, read):
     opened(data)
     (kept,) = [path for path in (data.parent / "known").rglob("*") if path.is_file()]
     content = bytearray(kept.read_bytes())
@@ -85,10 +82,10 @@ def test_what_is_damaged_is_read_again(data: Path, read: list[str]) -> None:
     assert len(read) == 2 * N_FILES
 
 
-def test_what_was_parsed_does_not_wait_for_a_collection_of_garbage(data: Path) -> None:
+def test_what_was_parsed_does_not_wait_for_a_collection_of_garbage(data):
     """A footer of 500 columns takes 800 KiB until then."""
 
-    def parsed() -> int:
+    def parsed():
         return sum(isinstance(one, pq.FileMetaData) for one in gc.get_objects())
 
     gc.collect()
@@ -101,7 +98,7 @@ def test_what_was_parsed_does_not_wait_for_a_collection_of_garbage(data: Path) -
         gc.enable()
 
 
-def test_of_few_files_nothing_is_kept(data: Path) -> None:
+def test_of_few_files_nothing_is_kept(data):
     for number in range(10):
         (data / f"{number:02d}.parquet").unlink()
     opened(data)

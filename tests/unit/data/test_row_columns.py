@@ -1,7 +1,5 @@
 """Columns that hold the index of a frame are not used unless named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import os
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -13,13 +9,13 @@ from distfms.engine.memory import available_bytes, counted, format_bytes, n_proc
 GIB = 2**30
 
 
-def write(path: Path, text: str) -> None:
+def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GIB))
     return tmp_path
 
@@ -53,9 +49,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=["none", "cgroup 2", "cgroup 1", "overdrawn"],
 )
-def test_memory_that_cgroups_leave(
-    machine: Path, group: str, files: dict[str, Any], expected: int
-) -> None:
+def test_memory_that_cgroups_leave(machine, group, files, expected):
     if group:
         write(machine / "proc/self/cgroup", f"{group}\n")
     for name, content in files.items():
@@ -63,7 +57,8 @@ def test_memory_that_cgroups_leave(
     assert available_bytes(machine) == expected
 
 
-ONE, TWO = "5:cpu,cpuacct:/job\n4:memory:/job\n", "0::/pod/box\n"
+ONE = "5:cpu,cpuacct:/job\n4:memory:/job\n"
+TWO = "0::/pod/box\n"
 
 
 @pytest.mark.parametrize(
@@ -76,9 +71,7 @@ ONE, TWO = "5:cpu,cpuacct:/job\n4:memory:/job\n", "0::/pod/box\n"
         (ONE, {"cpu/job/cpu.cfs_quota_us": 300_000, "cpu/job/cpu.cfs_period_us": 100_000}, 3),
     ],
 )
-def test_processor_time_that_cgroups_grant(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, group: str, files: dict[str, Any], expected: int
-) -> None:
+def test_processor_time_that_cgroups_grant(machine, monkeypatch, group, files, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     write(machine / "proc/self/cgroup", group)
     write(machine / "sys/fs/cgroup/pod/box/cpu.max", "max 100000\n")
@@ -97,5 +90,5 @@ def test_processor_time_that_cgroups_grant(
         (counted(1200, "file"), "1,200 files"),
     ],
 )
-def test_sizes_and_numbers(written: str, text: str) -> None:
+def test_sizes_and_numbers(written, text):
     assert written == text

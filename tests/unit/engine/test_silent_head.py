@@ -13,7 +13,8 @@ from distfms.engine.ray_session import watch_head
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_silent_head(closed):
-    said, stopped = queue.SimpleQueue(), threading.Event()
+    said = queue.SimpleQueue()
+    stopped = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         watch = (server.getsockname(), said.put, stopped, 0.4)
         threading.Thread(target=watch_head, args=watch, daemon=True).start()

@@ -57,7 +57,8 @@ def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
 
 
 def test_stages_of_a_run_share_what_they_make(monkeypatch):
-    posed, pose = [], procedure.problem_from_comoments
+    posed = []
+    pose = procedure.problem_from_comoments
     monkeypatch.setattr(
         procedure, "problem_from_comoments", lambda *a, **k: posed.append(1) or pose(*a, **k)
     )

@@ -23,7 +23,8 @@ def test_kinds_are_chosen_by_their_mean_and_amounts_never_beyond_the_best(losses
 @given(LOSSES, arrays(np.float64, 4, elements=st.floats(0, 10, width=32)))
 def test_what_all_find_hard_in_a_fold_changes_no_choice(losses, hardness):
     # Multiples of 1/64 keep sums and differences exact.
-    losses, hardness = np.round(losses * 64) / 64, np.round(hardness * 64) / 64
+    losses = np.round(losses * 64) / 64
+    hardness = np.round(hardness * 64) / 64
     for rule in (best, fewest):
         assert rule(losses + hardness, ONES) == rule(losses, ONES)
 
@@ -65,7 +66,8 @@ def test_a_fold_has_no_part_in_the_choice_that_it_scores(losses, fold):
 
 def test_the_choice_among_noise_explains_nothing():
     rng = np.random.default_rng(0)
-    plain, corrected = [], []
+    plain = []
+    corrected = []
     for _ in range(200):
         losses = 1 + 0.1 * rng.standard_normal((30, 5))
         weights = np.ones(5)

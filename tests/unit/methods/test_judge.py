@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
 
 from distfms.methods.frame.judge import Judge, JudgedRows, LossSums, explained, squared_errors
-from distfms.methods.frame.outcomes import Margins, Numbers, Outcome, Responses
+from distfms.methods.frame.outcomes import Margins, Numbers, Responses
 from distfms.methods.frame.ranking import ndcg
 from distfms.solve.losses import FAMILIES, OrdinalMargin
 from distfms.stats.comoments import CoMoments
@@ -24,32 +23,32 @@ class Linear:
 
     weights: np.ndarray
 
-    def __call__(self, features: np.ndarray) -> np.ndarray:
+    def __call__(self, features):
         return self.weights @ features
 
 
-def rows_of(target: Callable[[np.ndarray], np.ndarray]) -> JudgedRows:
+def rows_of(target):
     rng = np.random.default_rng(5)
     features = rng.normal(size=(3, N_ROWS))
     weight = rng.uniform(0.5, 2.0, N_ROWS)
     return JudgedRows(features, target(features), weight)
 
 
-def numbers(features: np.ndarray) -> np.ndarray:
+def numbers(features):
     return features[:2] + 0.3 * features[2] + 1e3
 
 
-def two_classes(features: np.ndarray) -> np.ndarray:
+def two_classes(features):
     return np.where(features[:1] + features[2] > 0, 7.0, 4.0)
 
 
-def three_classes(features: np.ndarray) -> np.ndarray:
+def three_classes(features):
     return np.array([2.0, 4.0, 8.0])[np.digitize(features[:1], [-0.5, 0.5])]
 
 
 LEVELS = OrdinalMargin(0.1, n_levels=3, gamma=0.5, spacing=0.1)
 THRESHOLDS = [np.array([-0.5, 1.0 + number]) for number in range(4)]
-OUTCOMES: dict[str, tuple[Outcome, Callable[[np.ndarray], np.ndarray], int]] = {
+OUTCOMES = {
     "numbers": (Numbers(absolute=True), numbers, 2),
     "labels": (Numbers(threshold=5.5, tells_classes=True), two_classes, 1),
     "logistic": (Responses(FAMILIES["logistic"], (4.0, 7.0), (1.0, 3.0)), two_classes, 1),
@@ -59,7 +58,7 @@ OUTCOMES: dict[str, tuple[Outcome, Callable[[np.ndarray], np.ndarray], int]] = {
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-def test_rows_in_pieces_have_the_sums_of_all(name: str) -> None:
+def test_rows_in_pieces_have_the_sums_of_all(name):
     outcome, target, n_outputs = OUTCOMES[name]
     judge = Judge(outcome, in_detail=slice(2), centre=1.0)
     rows = rows_of(target)
@@ -79,8 +78,9 @@ def test_rows_in_pieces_have_the_sums_of_all(name: str) -> None:
     assert judge.measures(LossSums()) == {}
 
 
-def test_errors_of_numbers() -> None:
-    rows, weights = rows_of(numbers), np.random.default_rng(1).normal(size=(4, 2, 3))
+def test_errors_of_numbers():
+    rows = rows_of(numbers)
+    weights = np.random.default_rng(1).normal(size=(4, 2, 3))
     judge = Judge(Numbers(absolute=True), centre=1e3)
     sums = judge.of_rows(Linear(weights), rows)
     away = weights @ rows.features - rows.target
@@ -96,8 +96,9 @@ def test_errors_of_numbers() -> None:
     assert np.isnan(explained(measures["mse"], 0.0)).all()
 
 
-def test_measures_of_classes_are_those_of_scikit_learn() -> None:
-    rows, weights = rows_of(two_classes), np.random.default_rng(1).normal(size=(2, 1, 3))
+def test_measures_of_classes_are_those_of_scikit_learn():
+    rows = rows_of(two_classes)
+    weights = np.random.default_rng(1).normal(size=(2, 1, 3))
     judge = Judge(Responses(FAMILIES["logistic"], (4.0, 7.0)))
     measures = judge.measures(judge.of_rows(Linear(weights), rows))
     score = weights[-1, 0] @ rows.features
@@ -116,8 +117,9 @@ def test_measures_of_classes_are_those_of_scikit_learn() -> None:
     assert np.isnan(measures["auroc"][0])  # not in detail
 
 
-def test_weights_of_classes_decide_but_do_not_move_probabilities() -> None:
-    rows, weights = rows_of(two_classes), np.ones((1, 1, 3))
+def test_weights_of_classes_decide_but_do_not_move_probabilities():
+    rows = rows_of(two_classes)
+    weights = np.ones((1, 1, 3))
     outcome = Responses(FAMILIES["logistic"], (4.0, 7.0), (1.0, 3.0))
     judge = Judge(outcome)
     measures = judge.measures(judge.of_rows(Linear(weights), rows))
@@ -131,7 +133,7 @@ def test_weights_of_classes_decide_but_do_not_move_probabilities() -> None:
     assert measures["deviance"][0] == pytest.approx(2.0 * loss)
 
 
-def test_rankings_are_scored_by_query() -> None:
+def test_rankings_are_scored_by_query():
     rows = rows_of(lambda features: np.digitize(features[:1], [0.0, 1.0]).astype(float))
     rows = replace(rows, queries=np.repeat(np.arange(6, dtype=np.uint64), 10))
     weights = np.random.default_rng(1).normal(size=(3, 1, 3))
@@ -148,9 +150,10 @@ def test_rankings_are_scored_by_query() -> None:
         np.testing.assert_allclose(measures[f"ndcg@{cutoff}"], np.mean(by_query, axis=0))
 
 
-def test_moments_tell_squared_errors() -> None:
+def test_moments_tell_squared_errors():
     rows = rows_of(lambda features: features[:1] + 1e5)
-    weights, intercepts = np.random.default_rng(1).normal(size=(4, 3)), np.array([0.0, 1, 2, 1e5])
+    weights = np.random.default_rng(1).normal(size=(4, 3))
+    intercepts = np.array([0.0, 1, 2, 1e5])
     moments = CoMoments.from_block(np.vstack([rows.features, rows.target]), rows.weight)
     predictions = weights @ rows.features + intercepts[:, np.newaxis]
     judge = Judge(Numbers())

@@ -54,7 +54,8 @@ def compared(judging):
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
     rng = np.random.default_rng(0)
-    X, fold = rng.normal(size=(60, 3)), np.arange(60) % 3
+    X = rng.normal(size=(60, 3))
+    fold = np.arange(60) % 3
     y = X[:, 0] + 0.3 * rng.normal(size=60) + 1.0
     judging = replace(judging_of(X, y, fold, ("linear",)), intercept=intercept)
     found = compared(judging)
@@ -62,10 +63,12 @@ def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
     np.testing.assert_allclose(found.losses[0] * y.var(), constant)
     place = 1 + int(np.argmin(np.abs(judging.grid - 0.1)))
     for f in range(3):
-        train, held_out = X[fold != f], X[fold == f]
+        train = X[fold != f]
+        held_out = X[fold == f]
         centre = train.mean(axis=0) if intercept else np.zeros(3)
         level = y[fold != f].mean() if intercept else 0.0
-        A, left = train - centre, y[fold != f] - level
+        A = train - centre
+        left = y[fold != f] - level
         w = np.linalg.solve(A.T @ A / 40 + found.candidates[place][1] * np.eye(3), A.T @ left / 40)
         wanted = (held_out - centre) @ w + level
         mse = np.mean((wanted - y[fold == f]) ** 2)
@@ -76,7 +79,8 @@ def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
 def test_a_row_twice_is_a_row_of_weight_two():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(40, 3))
-    y, fold = np.sin(X[:, 0]), np.arange(40) % 4
+    y = np.sin(X[:, 0])
+    fold = np.arange(40) % 4
     one = compared(judging_of(X, y, fold, kinds=("none", "diagonal"), weight=np.full(40, 2.0)))
     other = compared(judging_of(X, y, fold, kinds=("none", "diagonal")))
     np.testing.assert_allclose(one.losses, other.losses, rtol=1e-6)
@@ -91,7 +95,8 @@ def test_corrections_are_what_a_fold_gained_by_having_a_say():
 
 
 def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():
-    scores, ridges = [], []
+    scores = []
+    ridges = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(1150, 60))
@@ -105,7 +110,8 @@ def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():
 def test_noise_is_said_to_be_noise(classes):
     rng = np.random.default_rng(3)
     for _ in range(4):
-        X, y = rng.normal(size=(60, 10)), rng.normal(size=60)
+        X = rng.normal(size=(60, 10))
+        y = rng.normal(size=60)
         y = np.where(y > 0.8, "yes", "no") if classes else y
         model = (LandmarkClassifier if classes else LandmarkRegressor)(baselines=()).fit(X, y)
         answer = "`no`" if classes else "the mean"

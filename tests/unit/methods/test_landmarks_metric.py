@@ -24,7 +24,8 @@ def hidden(n=200, d=10, seed=0):
 
 
 def test_mean_products_of_gradients():
-    scales, coefficients = np.array([1.0, 0.5, 2.0]), RNG.normal(size=(2, 11))
+    scales = np.array([1.0, 0.5, 2.0])
+    coefficients = RNG.normal(size=(2, 11))
     found = mean_gradient_product(ROWS.T, scales, coefficients, np.ones(11))
     known = ROWS, ROWS, np.diag(scales), 1.0, coefficients.T
     wanted = literal.mean_gradient_product("gaussian", *known)
@@ -44,16 +45,19 @@ def test_metrics_see_the_columns_that_matter(kind):
 
 def test_likelihood_of_scales():
     """Against its definition, at the likeliest variance, and its gradient against differences."""
-    noise, target = RNG.uniform(0.5, 2.0, size=11), RNG.normal(size=(2, 11))
+    noise = RNG.uniform(0.5, 2.0, size=11)
+    target = RNG.normal(size=(2, 11))
 
     def wanted(logs):
-        Z, t = ROWS * np.exp(logs[:3]), 0.5 * (logs[:3] - logs[:3].mean()) @ logs[:3] / 4.0
+        Z = ROWS * np.exp(logs[:3])
+        t = 0.5 * (logs[:3] - logs[:3].mean()) @ logs[:3] / 4.0
         K = np.exp(-0.5 * ((Z[:, np.newaxis] - Z) ** 2).sum(axis=2))
         K += np.diag(np.exp(logs[3]) * noise)
         variance = np.mean([y @ np.linalg.solve(K, y) for y in target]) / 11
         return t - multivariate_normal(cov=variance * K).logpdf(target).sum()
 
-    at, other = RNG.normal(size=4), np.array([0.1, 0.2, -0.3, -1.0])
+    at = RNG.normal(size=4)
+    other = np.array([0.1, 0.2, -0.3, -1.0])
     (value, slope), (beside, _) = (unlikeliness(x, ROWS.T, target, noise) for x in (at, other))
     assert value - beside == pytest.approx(wanted(at) - wanted(other))
     np.testing.assert_allclose(slope, approx_fprime(at, wanted, 1e-7), rtol=1e-4, atol=1e-5)
@@ -68,9 +72,12 @@ def test_the_mean_of_the_likely_process_follows_the_target():
 
 
 def test_ridges_are_those_of_the_literal_formula():
-    K, y = RNG.normal(size=(30, 4)), RNG.normal(size=(30, 2))
-    A, ridges = np.diag([1.0, 2.0, 3.0, 4.0]), np.array([10.0, 0.3, 0.0])
-    rows, target = (K - K.mean(axis=0)).T, y - y.mean(axis=0)
+    K = RNG.normal(size=(30, 4))
+    y = RNG.normal(size=(30, 2))
+    A = np.diag([1.0, 2.0, 3.0, 4.0])
+    ridges = np.array([10.0, 0.3, 0.0])
+    rows = (K - K.mean(axis=0)).T
+    target = y - y.mean(axis=0)
     models = Ridges.of(rows @ rows.T / 30, rows @ target / 30, A)
     for ridge, found in zip(ridges, models.weights(ridges), strict=True):
         np.testing.assert_allclose(found, literal.ridge_weights(K, y, A, ridge), rtol=1e-6)
@@ -88,10 +95,13 @@ def test_scores_are_those_of_logistic_regression(monkeypatch, n_classes):
     labels = [
         np.clip(np.round(own[:, 0] + 1.0), 0, n_classes - 1).astype(int) for own in (X, other)
     ]
-    mean, share, grid = X.mean(axis=0), np.full(90, 1 / 90), np.logspace(-1, -4, 4)
+    mean = X.mean(axis=0)
+    share = np.full(90, 1 / 90)
+    grid = np.logspace(-1, -4, 4)
     classes = np.arange(n_classes)[int(n_classes == 2) :, np.newaxis]
     target, truth = ((own == classes) * 1.0 for own in labels)
-    rows, asked = (X - mean).T, (other - mean).T
+    rows = (X - mean).T
+    asked = (other - mean).T
     found = logistic_scores(grid, X.var(axis=0), rows, target, share, asked, truth)
     for ridge, scores in zip(grid, found, strict=True):
         for own, score in zip(target, scores, strict=True):
@@ -104,7 +114,8 @@ def test_ridges_below_those_that_follow_noise_are_not_fitted():
     rng = np.random.default_rng(0)
     rows, asked = rng.normal(size=(2, 20, 30))
     labels = [(own[0] + rng.normal(size=30) > 0.0) * 1.0 for own in (rows, asked)]
-    grid, share = np.logspace(1, -6, 8), np.full(30, 1 / 30)
+    grid = np.logspace(1, -6, 8)
+    share = np.full(30, 1 / 30)
     known = rows.var(axis=1), rows, labels[0][None], share, asked, labels[1][None]
     found = logistic_scores(grid, *known)
     same = [number for number in range(1, 8) if (found[number] == found[number - 1]).all()]

@@ -46,7 +46,8 @@ def test_gains_are_those_of_the_formula_however_rows_are_divided(rows):
     [([0.0, 1.5], r"whole number\); found 1.5"), ([-1.0, 2.0], "from 0"), ([0.0, 31.0], "to 30")],
 )
 def test_relevances_are_checked(relevance, message):
-    keys, relevance = np.zeros(2, dtype=np.uint64), np.array(relevance)
+    keys = np.zeros(2, dtype=np.uint64)
+    relevance = np.array(relevance)
     with pytest.raises(DataError, match=message):
         QueryCounts.from_rows(keys, relevance)
     if relevance[1] != 1.5:
@@ -56,7 +57,8 @@ def test_relevances_are_checked(relevance, message):
 
 def ranked_rows(n=400, n_queries=40, seed=0):
     rng = np.random.default_rng(seed)
-    X, query = rng.normal(size=(n, 3)), rng.integers(n_queries, size=n)
+    X = rng.normal(size=(n, 3))
+    query = rng.integers(n_queries, size=n)
     score = np.exp(-((X - 0.5) ** 2).sum(axis=1)) + 0.05 * rng.normal(size=n)
     return X, np.digitize(score, [0.1, 0.25, 0.5]), query
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -34,10 +32,10 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     single = np.kron(estimates.external, np.ones((k, k))) + np.diag(np.repeat(estimates.v, k))
     b = np.repeat(estimates.b, k)
 
-    def explained(columns: list[int]) -> float:
+    def explained(columns):
         return float(b[columns] @ np.linalg.solve(single[np.ix_(columns, columns)], b[columns]))
 
-    chosen: list[int] = []
+    chosen = []
     path = copies(problem, estimates, 7)
     for objective in path.objective:
         free = [c for c in range(b.size) if c not in chosen and (c % k == 0 or c - 1 in chosen)]
@@ -71,7 +69,8 @@ def test_supports_of_the_lasso_are_those_of_scikit_learn(seed, n_rows):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n_rows, 12)) @ (np.eye(12) + 0.5 * rng.normal(size=(12, 12)))
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-    gram, target = rows.T @ rows / n_rows, rows.T @ rng.normal(size=n_rows) / n_rows
+    gram = rows.T @ rows / n_rows
+    target = rows.T @ rng.normal(size=n_rows) / n_rows
     _, _, weights = lars_path_gram(target, gram, n_samples=1, method="lasso", alpha_min=1e-3)
     used = (np.abs(weights) > 1e-12).T
     expected = [set(np.flatnonzero(a | b)) for a, b in pairwise(used)]

@@ -1,20 +1,17 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.method import METHOD
-from distfms.report.page import Figure, PageSection
+from distfms.report.page import Figure
 from tests.unit.report.checks import check_page, manifest, plain, tables
 
 
-def selection() -> dict[str, Any]:
+def selection():
     path = [("calm", 1, 1), ("age", 1, 4), ("calm", 2, 1)]
-    steps, spent = [], 0
+    steps = []
+    spent = 0
     for attribute, repeats, cost in path:
         spent += cost
         own = {"attribute": attribute, "count": 1, "repeats": repeats, "cost": cost, "spent": spent}
@@ -46,7 +43,7 @@ def selection() -> dict[str, Any]:
     }
 
 
-def scores(loss: float, mse: float, n: int, n_complete: int) -> dict[str, Any]:
+def scores(loss, mse, n, n_complete):
     """What is measured on some objects whose raters are unknown."""
     raters = {"known": False, "buy_from": "independent", "loss_independent": 70.0}
     return {
@@ -62,13 +59,13 @@ def scores(loss: float, mse: float, n: int, n_complete: int) -> dict[str, Any]:
 LOSS = "projected_loss"
 
 
-def whole(projected: float, validation: float | None, test: float | None) -> dict[str, Any]:
+def whole(projected, validation, test):
     """Losses at the whole budget."""
     losses = {"train": projected, "validation": validation, "test": test}
     return {"budget": 6, "spent": 6, **{rows: {LOSS: loss} for rows, loss in losses.items()}}
 
 
-def of_choice(*losses: float) -> list[dict[str, Any]]:
+def of_choice(*losses):
     """Losses on folds of what the others choose."""
     return [
         {"fold": f, LOSS: loss, "loss_of_mean": 100.0, "weight": 1.0}
@@ -76,8 +73,8 @@ def of_choice(*losses: float) -> list[dict[str, Any]]:
     ]
 
 
-def metrics() -> dict[str, Any]:
-    def curve(name: str, factor: float) -> dict[str, Any]:
+def metrics():
+    def curve(name, factor):
         points = [
             {
                 "budget": spent,
@@ -113,28 +110,28 @@ MODEL = {"attributes": ["age", "calm"], "intercept": 3.25, "target": "mood"}
 WEIGHTS = {"repeats": [1, 2], "weights": [0.5, -4.0], "means": [5.0, 6.0]}
 
 
-def finished(selection: Any, metrics: Any) -> FinishedRun:
+def finished(selection, metrics):
     weights = {name: np.array(values) for name, values in WEIGHTS.items()}
     return FinishedRun(selection, metrics, MODEL, MANIFEST, weights)
 
 
-def headline(selection: Any, metrics: Any) -> str:
+def headline(selection, metrics):
     return plain(figures.headline(finished(selection, metrics)))
 
 
-def sections(selection: Any, metrics: Any) -> list[PageSection]:
+def sections(selection, metrics):
     return figures.sections(finished(selection, metrics))
 
 
-def figures_of(found: list[PageSection]) -> list[Figure]:
+def figures_of(found):
     return [block for s in found for block in s.blocks if isinstance(block, Figure)]
 
 
-def render(selection: Any, metrics: Any) -> str:
+def render(selection, metrics):
     return check_page(METHOD.page(finished(selection, metrics)))
 
 
-def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def changed(content, changes):
     """The content with other values at dotted paths."""
     for path, value in changes.items():
         *parents, name = path.split(".")
@@ -225,9 +222,7 @@ TOO_FEW = " objects are too few to say what they explain"
         ),
     ],
 )
-def test_headline_says_what_to_buy_and_what_it_explains(
-    chosen: Any, measured: Any, text: str
-) -> None:
+def test_headline_says_what_to_buy_and_what_it_explains(chosen, measured, text):
     found = headline(changed(selection(), chosen), changed(metrics(), measured))
     assert found.startswith(text)
     assert ("points more" in found) == ("better" in measured)
@@ -248,7 +243,7 @@ def test_headline_says_what_to_buy_and_what_it_explains(
         ),
     ],
 )
-def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> None:
+def test_what_cannot_be_said_is_promised_nowhere(measured, absent):
     content = changed(metrics(), {"train.n_objects": 5, **measured})
     chosen = {**selection(), "projected_loss": 1.0}
     assert absent not in plain(render(chosen, content))
@@ -257,7 +252,7 @@ def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> 
         assert "Share explained" not in found["Losses of "].columns()
 
 
-def test_tables_of_the_page() -> None:
+def test_tables_of_the_page():
     found = tables(sections(selection(), metrics()))
     measures = found["Losses of "]
     titles = ["", "Objects", "Variance of the label", "Loss", "Share explained", "Plain error"]
@@ -289,7 +284,7 @@ def test_tables_of_the_page() -> None:
     assert "100 among the training objects, 100 among those held out" in baselines.caption
 
 
-def test_a_thousand_attributes_stay_readable() -> None:
+def test_a_thousand_attributes_stay_readable():
     many = selection()
     many["attributes"] += [
         {**many["attributes"][i % 4], "name": f"a_{i}_{'x' * 80}"} for i in range(1500)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 
 
-def gains_of(state) -> np.ndarray:
+def gains_of(state):
     """Gains of all attributes: of those that are not judged, what their slabs compute."""
     if isinstance(state, ScoringState):
         return state.gains
@@ -35,7 +33,8 @@ def test_any_sequence_of_purchases_equals_a_fresh_start(seed, refresh, monkeypat
     d = 24
     v = np.random.default_rng(seed).choice([0.0, 0.5, 2.0], d)
     problem = random_problem(seed, d=d, v=v, ridge=0.05 * (seed % 2))
-    state, rng = FullState(problem), np.random.default_rng(seed)
+    state = FullState(problem)
+    rng = np.random.default_rng(seed)
     for _ in range(100):
         state.buy(int(rng.integers(d)), int(rng.integers(1, 4)))
         fresh = FullState(problem, state.repeats)

@@ -1,7 +1,5 @@
 """Judgments of several attributes by the same raters, against the literal formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,11 +19,12 @@ from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import ragged
 
 
-def problem_of(seed: int, d: int = 5, *, halo: float = 0.6, **options) -> Problem:
+def problem_of(seed, d=5, *, halo=0.6, **options):
     """Correlated attributes whose judgments by one rater have noise correlations of `halo`."""
     rng = np.random.default_rng(seed)
     factors = rng.standard_normal((d, d))
-    external, weights = factors @ factors.T / d, rng.standard_normal(d)
+    external = factors @ factors.T / d
+    weights = rng.standard_normal(d)
     deviation = rng.uniform(0.5, 1.5, d)
     noise = np.outer(deviation, deviation) * (halo + (1 - halo) * np.eye(d))
     options.setdefault("label_variance", float(weights @ external @ weights) + 0.5)
@@ -33,7 +32,7 @@ def problem_of(seed: int, d: int = 5, *, halo: float = 0.6, **options) -> Proble
     return Problem.build(external @ weights, v, external, noise_covariance=noise, **options)
 
 
-def literal_objective(problem: Problem, repeats: np.ndarray) -> float:
+def literal_objective(problem, repeats):
     return literal.same_raters_objective(
         problem.b, problem.external, problem.noise_covariance, repeats, problem.ridge
     )
@@ -41,12 +40,11 @@ def literal_objective(problem: Problem, repeats: np.ndarray) -> float:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3]), st.data())
-def test_objective_and_gains_are_those_of_the_literal_form(
-    seed: int, ridge: float, data: st.DataObject
-) -> None:
+def test_objective_and_gains_are_those_of_the_literal_form(seed, ridge, data):
     problem = problem_of(seed, ridge=ridge)
     repeats = np.array(data.draw(st.lists(st.integers(0, 4), min_size=5, max_size=5)))
-    state, now = SameState(problem, repeats), literal_objective(problem, repeats)
+    state = SameState(problem, repeats)
+    now = literal_objective(problem, repeats)
     assert full_objective(problem, repeats) == pytest.approx(now, rel=1e-9, abs=1e-12)
     assert state.objective == pytest.approx(now, rel=1e-9, abs=1e-12)
     for a, gain in enumerate(state.gains()):
@@ -54,7 +52,7 @@ def test_objective_and_gains_are_those_of_the_literal_form(
         assert gain == pytest.approx(literal_objective(problem, more) - now, abs=1e-9)
 
 
-def crowd(seed: int, n: int, k: int, d: int = 3):
+def crowd(seed, n, k, d=3):
     """Judgments of shape (n, d, k), where judgment j of an object is always rater j's."""
     rng = np.random.default_rng(seed)
     external = 0.4 + 0.6 * np.eye(d)
@@ -65,18 +63,19 @@ def crowd(seed: int, n: int, k: int, d: int = 3):
     return truth[:, :, None] + errors, label
 
 
-def summary(judgments: np.ndarray, label: np.ndarray, raters: bool = True) -> JudgmentStatistics:
+def summary(judgments, label, raters=True):
     n, d, k = judgments.shape
     codes = [Ragged(np.tile(np.arange(k), n), offsets_of(np.full(n, k)))] * d
     known = codes if raters else None
     return JudgmentStatistics.from_block(ragged(judgments), label, raters=known)
 
 
-def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_else() -> None:
+def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_else():
     values = np.random.default_rng(0).normal(size=(3, 8, 2))
     kind, tall, _ = values
     kind[4:, 1] = tall[4:, 1] = np.nan  # by the first rater alone, who judged both
-    kind[:2], tall[2:4] = np.nan, np.nan
+    kind[:2] = np.nan
+    tall[2:4] = np.nan
     ids = np.broadcast_to([0.0, 1.0], (8, 2))
     judgments = values.transpose(1, 0, 2)
     judged_by = ragged(np.where(np.isnan(judgments), np.nan, ids[:, None]))
@@ -88,7 +87,7 @@ def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_e
     assert correlations["kind"]["calm"] == correlations["calm"]["kind"] != 0.0
 
 
-def test_one_rater_for_all_of_an_object_is_refused() -> None:
+def test_one_rater_for_all_of_an_object_is_refused():
     judgments, label = crowd(0, 30, 1)
     with pytest.raises(DataError, match="second rater"):
         rater_remarks(summary(judgments, label), "same")
@@ -96,8 +95,9 @@ def test_one_rater_for_all_of_an_object_is_refused() -> None:
     assert rater_remarks(summary(*crowd(0, 30, 2)), "same") == []
 
 
-def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training() -> None:
-    alone, apart = np.full(3, np.nan), ~np.eye(3, dtype=bool)
+def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training():
+    alone = np.full(3, np.nan)
+    apart = ~np.eye(3, dtype=bool)
     trained = Trained("abc", alone, np.ones(3), np.full((3, 3), 7.0))
     for k, untold in ((1, True), (2, False)):
         found = trained.estimates(summary(*crowd(0, 30, k))).noise_covariance
@@ -108,7 +108,7 @@ def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training() -> No
 # --- the estimator ------------------------------------------------------------------------------
 
 
-def test_estimator_takes_raters_in_every_form() -> None:
+def test_estimator_takes_raters_in_every_form():
     judgments, label = crowd(4, 300, 3)
     ids = np.tile(["ann", "bob", "eve"], (300, 1))
     named = pd.DataFrame({f"a{a}": list(judgments[:, a]) for a in range(3)} | {"raters": list(ids)})
@@ -141,14 +141,15 @@ def test_estimator_takes_raters_in_every_form() -> None:
         FeatureMultiSelector(6).fit(judgments, label, raters="columns_")
 
 
-def test_refit_averages_raters_as_they_are_bought_from() -> None:
+def test_refit_averages_raters_as_they_are_bought_from():
     judgments, label = crowd(6, 400, 4)
     for buy_from in ("independent", "same"):
         selector = FeatureMultiSelector(3, buy_from=buy_from, model="refit", folds=0, ridge=0.0)
         selector.fit(judgments, label, raters="positions")
         r = selector.repeats_
         assert r.sum() == 3
-        taken, used = [], 0
+        taken = []
+        used = 0
         for a in np.argsort(-r, kind="stable"):
             first = 0 if buy_from == "same" else used
             taken.append((a, judgments[:, a, first : first + r[a]].mean(axis=1) if r[a] else None))

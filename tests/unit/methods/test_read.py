@@ -1,11 +1,7 @@
 """The one read: statistics, and a sample that does not depend on how rows are divided."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +15,12 @@ from distfms.methods.frame.rows import RowSource, moment_reader, section_roles
 from distfms.spec import DataSection, parse_section
 from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
-from distfms.stats.sample import RowSample
 
 N_ROWS = 400
 LEVELS = {"c": ["u", "v"]}
 
 
-def columns(with_gaps: bool = True) -> dict[str, Any]:
+def columns(with_gaps=True):
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=(2, N_ROWS))
     text = rng.choice(["u", "v"], N_ROWS).astype(object)
@@ -37,7 +32,7 @@ def columns(with_gaps: bool = True) -> dict[str, Any]:
     return {"id": ids, "a": a, "c": pa.array(text, pa.string()), "b": b, "w": weight, "y": a + b}
 
 
-def source_of(folder: Path, table: dict[str, Any], group: int, **section: Any) -> Any:
+def source_of(folder, table, group, **section):
     folder.mkdir()
     table = {**table, "y": np.nan_to_num(table["y"])}
     pq.write_table(pa.table(table), folder / "rows.parquet", row_group_size=group)
@@ -48,12 +43,12 @@ def source_of(folder: Path, table: dict[str, Any], group: int, **section: Any) -
     return dataset, RowSource(dataset.reader, data, 0, False, plan)
 
 
-def read(dataset: Any, source: RowSource, share: float, **how: Any) -> Bundle:
+def read(dataset, source, share, **how):
     reader = sampling_reader(moment_reader(source), share, **how)
     return reduce(Bundle.merge, [reader(partition) for partition in dataset.partitions])
 
 
-def features_of(sample: RowSample, plan: ColumnPlan) -> np.ndarray:
+def features_of(sample, plan):
     """The features of sampled rows as a batch has them."""
     features = np.empty((plan.n_features, sample.n_rows))
     for place, column in enumerate(plan.columns[: len(plan.roles.features)]):
@@ -62,7 +57,7 @@ def features_of(sample: RowSample, plan: ColumnPlan) -> np.ndarray:
 
 
 @pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
-def test_a_sample_of_all_rows_has_their_moments(tmp_path: Path, section: dict[str, str]) -> None:
+def test_a_sample_of_all_rows_has_their_moments(tmp_path, section):
     dataset, source = source_of(tmp_path / "data", columns(), 90, **section)
     bundle = read(dataset, source, 1.0)
     samples = bundle[SAMPLE].parts
@@ -76,7 +71,7 @@ def test_a_sample_of_all_rows_has_their_moments(tmp_path: Path, section: dict[st
         np.testing.assert_allclose(of_rows.observed_weight, part.observed_weight)
 
 
-def test_columns_of_a_sample_are_those_of_a_batch(tmp_path: Path) -> None:
+def test_columns_of_a_sample_are_those_of_a_batch(tmp_path):
     dataset, source = source_of(tmp_path / "data", columns(), 400, exclude="id")
     samples = read(dataset, source, 1.0)[SAMPLE].parts
     plan = source.plan.expanded({"a": [-0.5, 0.5]}, ["a", "c"], {"a": [-1.0, 1.0]})
@@ -89,9 +84,7 @@ def test_columns_of_a_sample_are_those_of_a_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
 @pytest.mark.parametrize("by_values", [False, True])
-def test_a_sample_does_not_depend_on_partitions(
-    tmp_path: Path, section: dict[str, str], by_values: bool
-) -> None:
+def test_a_sample_does_not_depend_on_partitions(tmp_path, section, by_values):
     samples = []
     for group in (50, 400):
         dataset, source = source_of(tmp_path / str(group), columns(), group, **section)
@@ -110,7 +103,7 @@ def test_a_sample_does_not_depend_on_partitions(
             assert one.ids is not None
 
 
-def test_a_share_bounds_rows_and_values() -> None:
+def test_a_share_bounds_rows_and_values():
     assert sample_share(1_000, 10, 1_000, 10_000) == 1.0
     assert sample_share(1_300, 10, 1_000, 10_000) == 0.75
     assert sample_share(2_000, 10, 1_000, 10_000) == 0.5

@@ -34,7 +34,8 @@ def values_of(case, name, rows=slice(None)):
 def test_budget_decides_the_prefix(case):
     X, _, path, predictor = case
     models = path.prefix_models()
-    coefficients, intercept = models.coefficients, models.intercept
+    coefficients = models.coefficients
+    intercept = models.intercept
     for step, cost in enumerate(path.curve_cost):
         assert predictor.best(cost) == predictor.best(cost + 0.5) == step
         expected = X @ coefficients[step, :, 0] + intercept[step, 0]
@@ -43,8 +44,10 @@ def test_budget_decides_the_prefix(case):
 
 def test_missing_values_are_the_training_mean(case):
     X, _, path, predictor = case
-    holes, filled = X.copy(), X.copy()
-    holes[3, 2], filled[3, 2] = np.nan, path.scaling.mean[2]
+    holes = X.copy()
+    filled = X.copy()
+    holes[3, 2] = np.nan
+    filled[3, 2] = path.scaling.mean[2]
     np.testing.assert_allclose(predicted(predictor, holes, 3), predicted(predictor, filled, 3))
 
 
@@ -114,7 +117,8 @@ def test_nothing_is_taken_after_the_deadline(case, monkeypatch):
 def test_run_computes_until_the_deadline_the_budget_or_a_gap(case, monkeypatch):
     X, _, path, predictor = case
     first, second = predictor.groups[:2]
-    now, computed = [0.0], []
+    now = [0.0]
+    computed = []
     monkeypatch.setattr(anytime.time, "monotonic", lambda: now[0])
 
     def computing(name):

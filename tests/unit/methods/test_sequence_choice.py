@@ -21,7 +21,8 @@ def candidate(level, seed=0, noise=0.01):
 
 
 def test_candidates_are_compared_over_the_grid():
-    low, high = candidate(0.2), candidate(0.6)
+    low = candidate(0.2)
+    high = candidate(0.6)
     assert best_candidate([high, low], EVEN) == 1
     # One prefix that explodes off the grid decides nothing.
     exploded = Candidate(low.losses.copy(), low.grid)

@@ -108,7 +108,8 @@ def test_sets_count_for_what_they_surely_gain_on_the_prefix_of_their_budget(
 
 
 def test_the_error_of_a_gain_is_that_of_differences_on_the_same_folds():
-    share, grid = "explained_variance", np.array([0.0, 1.0, 3.0])
+    share = "explained_variance"
+    grid = np.array([0.0, 1.0, 3.0])
     prefix = np.array([[0.0, 0.1, 0.5, 0.5], [0.0, 0.5, 0.6, 0.6], [0.0, 0.3, 0.7, 0.7]])
     of_set = np.array([0.15, 0.60, 0.33])
     answers = (

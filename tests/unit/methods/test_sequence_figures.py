@@ -1,22 +1,21 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence import figures
 from distfms.methods.sequence.method import METHOD
-from distfms.report.page import Figure, PageSection
+from distfms.report.page import Figure
 from tests.unit.report.checks import check_page, manifest, plain, tables
 
 GROUPS = [("blood", ["b1", "b2"], 2.0, 0.3), ("scan", ["s"], 6.0, 0.25), ("age", ["a"], 2.0, 0.05)]
 
 
-def selection() -> dict[str, Any]:
-    steps, spent, share = [], 0.0, 0.0
+def selection():
+    steps = []
+    spent = 0.0
+    share = 0.0
     for group, columns, cost, gain in GROUPS:
-        spent, share = spent + cost, share + gain
+        spent = spent + cost
+        share = share + gain
         steps.append(
             {
                 "group": group,
@@ -41,7 +40,7 @@ def selection() -> dict[str, Any]:
     }
 
 
-def curve(name: str, spent: tuple[float, ...] = (0.0, 2.0, 8.0, 10.0)) -> dict[str, Any]:
+def curve(name, spent=(0.0, 2.0, 8.0, 10.0)):
     shares = (0.0, 0.3, 0.55, 0.6)
     return {
         "name": name,
@@ -58,7 +57,7 @@ def curve(name: str, spent: tuple[float, ...] = (0.0, 2.0, 8.0, 10.0)) -> dict[s
     }
 
 
-def metrics() -> dict[str, Any]:
+def metrics():
     return {
         "train": {"r2": 0.6},
         "test": {"r2": 0.48},
@@ -76,7 +75,7 @@ def metrics() -> dict[str, Any]:
     }
 
 
-def timely(value: float, stop: float) -> dict[str, Any]:
+def timely(value, stop):
     return {
         "timeliness": value,
         "step_timeliness": value - 0.05,
@@ -90,19 +89,19 @@ def timely(value: float, stop: float) -> dict[str, Any]:
 MANIFEST = manifest()
 
 
-def finished(selection: Any, metrics: Any) -> FinishedRun:
+def finished(selection, metrics):
     return FinishedRun(selection, metrics, {"target_names": ["risk"]}, MANIFEST, {})
 
 
-def headline(selection: Any, metrics: Any) -> str:
+def headline(selection, metrics):
     return plain(figures.headline(finished(selection, metrics)))
 
 
-def sections(selection: Any, metrics: Any) -> list[PageSection]:
+def sections(selection, metrics):
     return figures.sections(finished(selection, metrics))
 
 
-def render(selection: Any, metrics: Any) -> str:
+def render(selection, metrics):
     return check_page(METHOD.page(finished(selection, metrics)))
 
 
@@ -121,9 +120,7 @@ def render(selection: Any, metrics: Any) -> str:
         (1, 1, "Measure `blood`: it explains 24% of the variation of `risk`."),
     ],
 )
-def test_headline_says_what_the_advised_groups_explain(
-    n_groups: int, n_steps: int, text: str
-) -> None:
+def test_headline_says_what_the_advised_groups_explain(n_groups, n_steps, text):
     content = metrics()
     content["stop"] |= {
         "model": n_groups,
@@ -135,8 +132,9 @@ def test_headline_says_what_the_advised_groups_explain(
     render(chosen, content)
 
 
-def test_headline_has_the_errors_of_the_advised_and_of_all_groups() -> None:
-    content, n_rows = metrics(), {"n_rows": 50, "weight": 50.0}
+def test_headline_has_the_errors_of_the_advised_and_of_all_groups():
+    content = metrics()
+    n_rows = {"n_rows": 50, "weight": 50.0}
     content["folds"] = [
         {"fold": 0, "explained_variance": 0.50, **n_rows},
         {"fold": 1, "explained_variance": 0.60, **n_rows},
@@ -160,7 +158,7 @@ def test_headline_has_the_errors_of_the_advised_and_of_all_groups() -> None:
         ("budget", "what the budget pays for"),
     ],
 )
-def test_page_says_all_that_was_asked_and_why_to_stop_there(rule: str, text: str) -> None:
+def test_page_says_all_that_was_asked_and_why_to_stop_there(rule, text):
     content = metrics()
     content["stop"]["rule"] = rule
     page = render(selection(), content)
@@ -171,14 +169,14 @@ def test_page_says_all_that_was_asked_and_why_to_stop_there(rule: str, text: str
         assert expected in page
 
 
-def test_sequence_table_has_gains_and_costs() -> None:
+def test_sequence_table_has_gains_and_costs():
     table = tables(sections(selection(), metrics()))["The sequen"]
     found = [[*row.values()] for row in table.rows]
     assert [row[1:4] for row in found] == [["blood", 2, 2.0], ["scan", 1, 6.0], ["age", 1, 2]]
     assert [row[6] for row in found] == pytest.approx([0.15, 0.25 / 6, 0.025])
 
 
-def test_other_rules_are_thin_lines_beside_the_chosen_one() -> None:
+def test_other_rules_are_thin_lines_beside_the_chosen_one():
     content = {**metrics(), "curves": [*(curve(f"rule {i}") for i in range(3)), curve("fr")]}
     content["timeliness"] = {c["name"]: timely(0.5, 8.0) for c in content["curves"]}
     found = sections(selection(), content)
@@ -187,7 +185,7 @@ def test_other_rules_are_thin_lines_beside_the_chosen_one() -> None:
     assert "Thin lines: other rules" in answer.caption
 
 
-def test_the_oracle_of_a_rule_has_a_name_and_is_no_rule_to_follow() -> None:
+def test_the_oracle_of_a_rule_has_a_name_and_is_no_rule_to_follow():
     title = "oracle order of matching pursuit (omp)"
     assert figures.rule_title("oracle:omp") == title
     content = metrics()

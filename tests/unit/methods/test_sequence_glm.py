@@ -124,7 +124,8 @@ def test_fr_orders_by_the_squared_loss_about_the_null_model_in_two_passes(family
     X, y = grouped(family, n=80)
     X[:, 4] += 4.0 * X[:, 3] * X[:, 4].std() / X[:, 3].std()
     Z, Y = literal_rows(family, X, y)
-    mean, own = Y.mean(axis=0), FAMILIES[family]
+    mean = Y.mean(axis=0)
+    own = FAMILIES[family]
     variance = mean if family == "softmax" else own.variance(mean)
     case = Case(family, X, y, ridge=0.1)
     squared = replace(
@@ -133,7 +134,8 @@ def test_fr_orders_by_the_squared_loss_about_the_null_model_in_two_passes(family
         ridge=0.1 / own.variance(mean).mean(),
     )
     for options in ({}, {"cost_aware": False}, {"doubling": True}, {"max_groups": 3}):
-        expected, path = sequence(squared, "fr", **options), case.sequence((), **options)
+        expected = sequence(squared, "fr", **options)
+        path = case.sequence((), **options)
         assert path.order.tolist() == expected.order.tolist()
         assert (path.notes, path.n_candidates) == (expected.notes, expected.n_candidates)
         assert case.n_passes > 2
@@ -192,14 +194,16 @@ def test_sequence_equals_the_literal_refit_from_rows(family, whiten, cost_aware)
 def test_between_fits_groups_go_by_the_quadratic_model():
     X, y = grouped("logistic", n=600)
     X[:, 8] = X[:, 3] + 0.1 * X[:, 8]  # says what group 2 says
-    full, case = Case("logistic", X, y).sequence(criterion="omp"), Case("logistic", X, y)
+    full = Case("logistic", X, y).sequence(criterion="omp")
+    case = Case("logistic", X, y)
     path = case.sequence(prefixes=(3,), criterion="omp")
     assert path.refit_at.tolist() == [3, 5]
     assert path.model_of_prefix.tolist() == [0, 0, 0, 1, 1, 2]
     assert path.n_candidates == 5 + 4 + 3 + 2 + 1
     assert path.n_passes < full.n_passes
     start = literal.gradient(path.weights[0], literal.standardise(X), y.T, "logistic")[:-1]
-    corr, chosen = np.corrcoef(X.T), []
+    corr = np.corrcoef(X.T)
+    chosen = []
     for _ in range(3):
         own = [c for g in chosen for c in GROUPS[g]]
         ridge = 1e-3 / (y.mean() * (1 - y.mean())) * np.eye(len(own))

@@ -48,7 +48,8 @@ def test_known_gains_are_taken_per_cost_as_shared_costs_fall_due(cost_aware):
     shared = (SharedCost("needle", (1, 3, 4), 5.0),)
     costs = GroupCosts(np.array([2.0, 1.0, 3.0, 1.5, 0.5, 0.0]), shared)
     problem, *_ = problem_and_rows(4, costs=costs)
-    gains, order = [6.0, 9.0, 1.0, 4.0, 2.0, 0.0], [5]  # what is free comes first
+    gains = [6.0, 9.0, 1.0, 4.0, 2.0, 0.0]
+    order = [5]  # what is free comes first
     while len(order) < len(gains):
         prices = costs.marginal(order) if cost_aware else np.ones(len(gains))
         left = [g for g in range(len(gains)) if g not in order]
@@ -164,7 +165,8 @@ def test_sets_of_all_budgets_against_all_sets(kind, n_targets):
     values = _values_of_all_sets(standardised(X), standardised(Y), groups)
     for budget in {costs.total(own) for own in values}:
         path = best_set(problem, budget)
-        own, value = frozenset(path.order.tolist()), path.gain.sum()
+        own = frozenset(path.order.tolist())
+        value = path.gain.sum()
         greedy = [sequence(problem, cost_aware=a, budget=budget) for a in (True, False)]
         assert path.curve_cost[-1] == pytest.approx(costs.total(own))
         assert costs.total(own) <= budget + 1e-9
@@ -183,7 +185,8 @@ def test_of_many_groups_single_ones_are_exchanged_while_that_gains():
     path = best_set(problem, budget)
     greedy = [sequence(problem, cost_aware=a, budget=budget).gain.sum() for a in (True, False)]
     assert path.gain.sum() > max(greedy) * (1 + 1e-4)
-    own, cost = path.order.tolist(), problem.costs.own
+    own = path.order.tolist()
+    cost = problem.costs.own
     for place, inside in enumerate(own):
         for other in set(range(30)) - set(own):
             if path.spent[-1] - cost[inside] + cost[other] <= budget:

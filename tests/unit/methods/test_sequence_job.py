@@ -45,7 +45,8 @@ def test_names_of_rules_go_both_ways():
 
 
 def test_a_table_becomes_costs(tmp_path, monkeypatch):
-    csv, parquet = tmp_path / "c.csv", tmp_path / "c.parquet"
+    csv = tmp_path / "c.csv"
+    parquet = tmp_path / "c.parquet"
     csv.write_text("group,cost\nscan,6.5\ndefault,3\n")
     pq.write_table(pa.table({"cost": [6.5, 3.0], "group": ["scan", "default"]}), parquet)
     monkeypatch.setenv("PRICES", str(tmp_path))
@@ -214,7 +215,8 @@ def test_long_notes_are_cut_and_said_once():
     scaling = Scaling(
         (*names, "x"), ("y",), np.array([20]), *[np.zeros(21)] * 2, *[np.zeros(1)] * 2
     )
-    groups, costs = FeatureGroups(("x",), ((0,),)), GroupCosts(np.ones(1))
+    groups = FeatureGroups(("x",), ((0,),))
+    costs = GroupCosts(np.ones(1))
     shown = (
         "20 constant columns left out: f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11"
     )

@@ -1,7 +1,5 @@
 """Shares that folds say are explained of rare classes."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +15,7 @@ from distfms.methods.sequence.judged import measures_of, pooled
 from distfms.solve.losses import FAMILIES
 
 
-def answer(deviances: list[float], accuracy: float = 0.9) -> dict[str, np.ndarray]:
+def answer(deviances, accuracy=0.9):
     losses = np.array(deviances)
     return {
         "deviance": losses,
@@ -26,27 +24,25 @@ def answer(deviances: list[float], accuracy: float = 0.9) -> dict[str, np.ndarra
     }
 
 
-def answers(*of_folds: dict[str, np.ndarray]) -> FoldAnswers:
+def answers(*of_folds):
     n = len(of_folds)
     return FoldAnswers(tuple(range(n)), (10,) * n, (10.0,) * n, (of_folds,))
 
 
-def test_a_fold_with_little_to_explain_counts_for_little() -> None:
+def test_a_fold_with_little_to_explain_counts_for_little():
     folds = answers(answer([0.01, 0.001]), answer([1.0, 1.01]))
     mean = pooled(folds).means(0, "explained_deviance").mean
     assert mean == pytest.approx([0.0, 1.0 - 1.011 / 1.01])
 
 
-def test_rows_of_one_class_tell_nothing_of_models() -> None:
+def test_rows_of_one_class_tell_nothing_of_models():
     folds = answers(answer([0.1, 0.0], 1.0), answer([0.1, 0.01], 1.0))
     of_folds = pooled(folds).values(0, "explained_deviance")
     np.testing.assert_array_equal(of_folds, np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("weights", [None, (1.0, 3.0)])
-def test_nothing_explained_is_the_deviance_of_the_shares_of_all_rows(
-    weights: tuple[float, float] | None,
-) -> None:
+def test_nothing_explained_is_the_deviance_of_the_shares_of_all_rows(weights):
     outcome = Responses(FAMILIES["logistic"], (0.0, 1.0), weights)
     target = np.array([[0.0, 0.0, 0.0, 1.0]])
     scores = np.zeros((2, 1, 4))
@@ -59,7 +55,7 @@ def test_nothing_explained_is_the_deviance_of_the_shares_of_all_rows(
     assert measures["deviance"] == pytest.approx([expected, 2.0 * np.log(2.0)])
 
 
-def test_no_group_is_bought_where_a_class_is_in_one_fold() -> None:
+def test_no_group_is_bought_where_a_class_is_in_one_fold():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 5))
     y = np.arange(40) == 7
@@ -67,7 +63,7 @@ def test_no_group_is_bought_where_a_class_is_in_one_fold() -> None:
     assert not np.ptp(model.predict_proba(X), axis=0).any()
 
 
-def test_each_fold_is_judged_by_what_the_others_spend() -> None:
+def test_each_fold_is_judged_by_what_the_others_spend():
     losses = np.array([[4.0, 4.0, 4.0], [1.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
     folds = FoldAnswers((0, 1, 2), (9, 9, 9), (9.0, 9.0, 9.0), ())
     learner = SimpleNamespace(procedure=SimpleNamespace(grid=lambda _path: [0.0, 2.0, 5.0]))

@@ -1,7 +1,5 @@
 """Stopping row by row, against all policies, on rows whose truth is known, and what it claims."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from itertools import pairwise
@@ -90,7 +88,8 @@ def claimed(many, seeds, n=3000):
         found, claim = find_stopping(simulated(n, seed), OUTLINE, recommended=5)
         policy = found.policies[found.default]
         truth = means(many, SPENT, stops(policy.decisions, found.bins(many.states)))
-        gaps, widths = truth - claim.default.mean, claim.default.half_width(0.95)
+        gaps = truth - claim.default.mean
+        widths = claim.default.half_width(0.95)
         inside.append(np.abs(gaps[:2]) <= widths[:2])
     return np.mean(inside, axis=0), found, claim, truth
 
@@ -119,8 +118,10 @@ def test_claims_hold_as_often_as_they_say(many):
 
 
 def test_nothing_is_gained_where_states_tell_nothing():
-    rng, n = np.random.default_rng(0), 3000
-    fold, label = rng.integers(0, 5, n) * 1.0, rng.integers(0, 2, n) * 1.0
+    rng = np.random.default_rng(0)
+    n = 3000
+    fold = rng.integers(0, 5, n) * 1.0
+    label = rng.integers(0, 2, n) * 1.0
     losses = np.array([0.7, 0.5, 0.4, 0.35])[:, None] + 0.1 * rng.normal(size=n)
     rows = StagedRows(rng.random((4, n)), losses, losses * 0, np.ones(n), fold, label)
     outline = Stopping((0, 1, 2, 3), (0.0, 1.0, 2.0, 3.0), (), ())

@@ -29,7 +29,8 @@ def test_predictions_and_gains_follow_the_units_of_the_response(rows, scale, shi
     if scale > 0:  # of −y, LightGBM breaks ties the other way
         restored = (scores(moved, X) - shift) / scale
         np.testing.assert_allclose(restored, scores(plain, X), atol=1e-6)
-        ours, theirs = gains_by_feature(moved) / scale**2, gains_by_feature(plain)
+        ours = gains_by_feature(moved) / scale**2
+        theirs = gains_by_feature(plain)
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     explained = 1 - np.var(scale * y + shift - scores(moved, X)) / np.var(scale * y)
     assert explained > 0.8
@@ -51,7 +52,8 @@ def test_rows_that_all_belong_together_are_fitted(rows):
 
 
 def test_rows_of_an_id_stop_trees_together_where_a_job_has_no_folds(tmp_path, monkeypatch):
-    rng, groups = np.random.default_rng(0), list[np.ndarray]()
+    rng = np.random.default_rng(0)
+    groups = list[np.ndarray]()
     frame = pd.DataFrame(rng.normal(size=(120, 3)), columns=["a", "b", "y"])
     frame["person"] = np.repeat(np.arange(30), 4)
     frame.to_parquet(tmp_path / "rows.parquet")

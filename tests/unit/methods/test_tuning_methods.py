@@ -20,7 +20,8 @@ def sequence_fold(seed=0, **changes):
     X = rng.normal(size=(6, 90))
     X[1] += X[0]
     block = np.vstack([X, X[0] - 2 * X[3] + 0.5 * X[5] + rng.normal(size=90)])
-    train, held_out = CoMoments.from_block(block[:, :60]), CoMoments.from_block(block[:, 60:])
+    train = CoMoments.from_block(block[:, :60])
+    held_out = CoMoments.from_block(block[:, 60:])
     options = {"rules": (OrderRule("fr"),), "ridge": 1e-3, "max_groups": None, "seed": 0, **changes}
     procedure = SequenceProcedure(
         feature_names=tuple("abcdef"),

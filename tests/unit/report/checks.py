@@ -30,7 +30,8 @@ def check_page(html: str) -> str:
     for element in root.iter():
         for name, value in element.attrib.items():
             found.setdefault(name, []).append(value)
-    ids, sources = found["id"], [*found.get("href", ()), *found.get("src", ())]
+    ids = found["id"]
+    sources = [*found.get("href", ()), *found.get("src", ())]
     assert len(ids) == len(set(ids)), "an id stands twice"
     local = [source[1:] for source in sources if source.startswith("#")]
     targets = [name for value in found.get("aria-labelledby", ()) for name in value.split()]

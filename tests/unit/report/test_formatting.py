@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import pytest
 
@@ -27,7 +24,7 @@ from distfms.report import formatting
         ("7", "–"),
     ],
 )
-def test_number(value: object, text: str) -> None:
+def test_number(value, text):
     assert formatting.number(value) == text
 
 
@@ -43,9 +40,7 @@ def test_number(value: object, text: str) -> None:
         (None, 0.1, "–"),
     ],
 )
-def test_a_share_has_the_digits_that_its_error_leaves(
-    share: float | None, error: float | None, text: str
-) -> None:
+def test_a_share_has_the_digits_that_its_error_leaves(share, error, text):
     assert formatting.interval(share, error).replace("\u00a0", " ") == text
 
 
@@ -65,11 +60,11 @@ def test_a_share_has_the_digits_that_its_error_leaves(
         (lambda value: formatting.fixed(value, 2), -0.0001, "0.00"),
     ],
 )
-def test_units(write: Callable[[float], str], value: float, text: str) -> None:
+def test_units(write, value, text):
     assert write(value).replace("\u00a0", " ").replace(",", "") == text
 
 
-def test_shorten_keeps_beginning_and_end() -> None:
+def test_shorten_keeps_beginning_and_end():
     name = "a_rather_long_attribute_name_17"
     assert formatting.shorten(name, 40) == name
     cut = formatting.shorten(name, 12)

@@ -1,9 +1,6 @@
 """Headlines of runs of many kinds: one sentence that can be read aloud, and one that advises."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +17,7 @@ NOT_SAID = re.compile(
 )
 
 
-def table(signal: float, n_groups: int, long_names: bool = False) -> pd.DataFrame:
+def table(signal, n_groups, long_names=False):
     """Columns of which the first two tell the target, as far as the signal is above 0."""
     rng = np.random.default_rng(n_groups)
     values = rng.normal(size=(N, n_groups))
@@ -30,7 +27,7 @@ def table(signal: float, n_groups: int, long_names: bool = False) -> pd.DataFram
     return frame.assign(score=score)
 
 
-def target_of(score: pd.Series, kind: str) -> Any:
+def target_of(score, kind):
     if kind == "class":
         return np.where(score > 0, "a yes that is long enough to be cut", "no")
     if kind == "level":
@@ -48,7 +45,7 @@ SEQUENCES = [
 
 
 @pytest.mark.parametrize(("kind", "signal", "n_groups", "priced", "folds"), SEQUENCES)
-def test_of_sequences(kind, signal, n_groups, priced, folds) -> None:
+def test_of_sequences(kind, signal, n_groups, priced, folds):
     frame = table(signal, n_groups, long_names=True)
     y = target_of(frame.pop("score"), kind)
     names = list(frame)
@@ -64,9 +61,10 @@ def test_of_sequences(kind, signal, n_groups, priced, folds) -> None:
     ("signal", "n_attributes", "costs", "folds"),
     [(2.0, 2, {}, 3), (2.0, 8, {"default": 2.5}, 3), (0.0, 8, {}, 3), (2.0, 3, {}, 0)],
 )
-def test_of_multiselections(signal, n_attributes, costs, folds) -> None:
+def test_of_multiselections(signal, n_attributes, costs, folds):
     frame = table(signal, n_attributes, long_names=True)
-    y, rng = frame.pop("score"), np.random.default_rng(1)
+    y = frame.pop("score")
+    rng = np.random.default_rng(1)
     judged = pd.DataFrame(
         {name: [*(frame[name].to_numpy()[:, None] + rng.normal(size=(N, 3)))] for name in frame}
     )
@@ -77,14 +75,14 @@ def test_of_multiselections(signal, n_attributes, costs, folds) -> None:
 
 
 @pytest.mark.parametrize(("signal", "folds", "few"), [(2.0, 3, 2), (0.0, 3, 2), (2.0, 0, 4)])
-def test_of_few_attributes(signal, folds, few) -> None:
+def test_of_few_attributes(signal, folds, few):
     frame = table(signal, 6, long_names=True)
     y = frame.pop("score")
     model = distfms.AttributeEfficientRidge(attributes_per_example=few, folds=folds)
     check(model.fit(frame, y), is_useful=signal > 0 and folds > 0)
 
 
-def check(model: Any, is_useful: bool) -> str:
+def check(model, is_useful):
     """Hold what any headline must be, and return it."""
     said = model.model_.headline().replace("\u00a0", " ")
     answer, *advice = said.split("\n")
@@ -100,14 +98,14 @@ def check(model: Any, is_useful: bool) -> str:
     return said
 
 
-def test_a_sentence_takes_the_clauses_that_fit() -> None:
+def test_a_sentence_takes_the_clauses_that_fit():
     assert sentence("Buy it", ": it is good", "x" * 200, ", and cheap") == (
         "Buy it: it is good, and cheap."
     )
     assert lines("One.", "", "Two.", "Three.") == "One.\nTwo."
 
 
-def test_classes_are_told_by_auroc_or_by_rows_that_are_correct() -> None:
+def test_classes_are_told_by_auroc_or_by_rows_that_are_correct():
     two = {"confusion": [[80, 20], [10, 40]], "auroc": 0.875, "rows": "validation"}
 
     aurocs = [{"fold": 0, "auroc": 0.85, "accuracy": 0.7}, {"fold": 1, "auroc": 0.9}]

@@ -20,7 +20,7 @@ from tests.unit.report.checks import check_page, manifest
 _TELLING = re.compile(r"\w*(remark|remarks)$|(notes_on|notes|note|_left_out)$")
 
 
-def _text(node: ast.AST) -> str:
+def _text(node):
     """Return what a string, or an f-string with any values, says."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
@@ -31,7 +31,7 @@ def _text(node: ast.AST) -> str:
     return ""
 
 
-def _asked(node: ast.AST) -> bool:
+def _asked(node):
     """Whether a call tells a note."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
@@ -41,7 +41,7 @@ def _asked(node: ast.AST) -> bool:
     )
 
 
-def said() -> dict[str, str]:
+def said():
     """Return all sentences that are notes, by where they stand."""
     found = {}
     for path in Path(distfms.__file__).parent.rglob("*.py"):
@@ -118,6 +118,6 @@ def test_explain(capsys):
     [(1.0, [0.1, 1.0, 0.5], True), (0.5, [0.1, 0.5, 1.0], False), (1.0, [1.0, 0.1], False)],
 )
 def test_a_tuned_option_at_the_edge_of_its_grid_is_noted(value, tried, is_said):
-    told: list[str] = []
+    told = []
     note_edge(SimpleNamespace(note=told.append), "ridge", value, tried)
     assert [code_of(text) for text in told] == ["N015"] * is_said

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from distfms.report.page import (
-    Block,
     Code,
     Figure,
     KeyNumber,
@@ -17,11 +14,11 @@ from tests.unit.report.checks import check_page
 SVG = '<svg viewBox="0 0 1 1"><path d="M0,0"/></svg>'
 
 
-def one_block(block: Block) -> str:
+def one_block(block):
     return Page("job", sections=[PageSection("s", [block])]).render()
 
 
-def full_page() -> Page:
+def full_page():
     found = [
         Text("First `code` here.\n\nSecond.", tone="note"),
         Figure(SVG, "One figure."),
@@ -36,7 +33,7 @@ def full_page() -> Page:
     return Page("job & co", "method", "Two < three", sections, "made here")
 
 
-def test_page_is_whole_self_contained_and_the_same_every_time() -> None:
+def test_page_is_whole_self_contained_and_the_same_every_time():
     html = full_page().render()
     text = check_page(html)
     for expected in ("Two < three", "job & co", "Figure 2. The same again.", "1,004", "a < b"):
@@ -53,7 +50,7 @@ def test_page_is_whole_self_contained_and_the_same_every_time() -> None:
     assert full_page().render() == html
 
 
-def test_content_is_escaped() -> None:
+def test_content_is_escaped():
     evil = "<script>alert(1)</script>"
     blocks = [
         Text(f"{evil} `{evil}`"),
@@ -67,7 +64,7 @@ def test_content_is_escaped() -> None:
     assert evil not in html
 
 
-def test_numbers_are_right_aligned_and_text_is_not() -> None:
+def test_numbers_are_right_aligned_and_text_is_not():
     row = {"Name": "a", "n": 1, "Mixed": True, "Share": 0.5, "Empty": None}
     html = one_block(Table([row], "t", {"Share": "percent"}))
     assert '<td>a</td><td class="n" data-v="1">1</td><td>yes</td>' in html
@@ -75,7 +72,7 @@ def test_numbers_are_right_aligned_and_text_is_not() -> None:
     assert '<th scope="col">Mixed</th><th scope="col" class="n">Share</th></tr>' in html
 
 
-def test_long_tables_scroll_and_long_names_are_cut_but_not_lost() -> None:
+def test_long_tables_scroll_and_long_names_are_cut_but_not_lost():
     for n_rows, scrolls in ((16, False), (17, True)):
         html = one_block(Table([{"i": i} for i in range(n_rows)], "t"))
         assert ('class="scroll long"' in html) is scrolls

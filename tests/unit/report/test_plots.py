@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import math
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -16,7 +13,7 @@ X = list(range(41))
 LABELS = {"title": "a <title> & more", "xlabel": "cost", "ylabel": "loss"}
 
 
-def lines() -> str:
+def lines():
     falling = [100 / (1 + x) for x in X]
     band = Line(
         "measured", X, falling, [y - 1 for y in falling], [y + 1 for y in falling], bold=True
@@ -25,18 +22,18 @@ def lines() -> str:
     return line_chart([band, dashed], **LABELS, marks={"budget 40": 40}, y_limits=(0, None))
 
 
-def points() -> str:
+def points():
     return scatter_chart(
         [Point(f"attribute {i}", 1.0 + i, (-1.0) ** i * i, float(i % 4)) for i in range(12)],
         **LABELS,
     )
 
 
-def bars() -> str:
+def bars():
     return bar_chart([Bar("first", 3, "3 × 4 = 12"), Bar("second", 1)], title="t", xlabel="r")
 
 
-def texts(svg: str) -> list[str]:
+def texts(svg):
     return [element.text or "" for element in ElementTree.fromstring(svg).iter() if element.text]
 
 
@@ -44,7 +41,7 @@ CHARTS = pytest.mark.parametrize("draw", [lines, points, bars])
 
 
 @CHARTS
-def test_svg_is_well_formed_titled_and_deterministic(draw: Callable[[], str]) -> None:
+def test_svg_is_well_formed_titled_and_deterministic(draw):
     svg = draw()
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img"
@@ -56,18 +53,18 @@ def test_svg_is_well_formed_titled_and_deterministic(draw: Callable[[], str]) ->
 
 
 @CHARTS
-def test_every_colour_follows_the_theme_of_the_page(draw: Callable[[], str]) -> None:
+def test_every_colour_follows_the_theme_of_the_page(draw):
     assert not re.findall(r"(?:fill|stroke): #[0-9a-f]{3,6}", draw())
 
 
-def test_names_stay_text_and_are_never_markup_or_mathematics() -> None:
+def test_names_stay_text_and_are_never_markup_or_mathematics():
     found = texts(lines())
     assert any("_projected $x$" in text for text in found)
     assert "budget 40" in found
     assert "a <title> & more" in found
 
 
-def test_names_of_any_alphabet_are_written_and_control_characters_replaced() -> None:
+def test_names_of_any_alphabet_are_written_and_control_characters_replaced():
     names = {
         "魅力": "魅力",
         "می\u200cخواهم": "می\u200cخواهم",
@@ -78,7 +75,7 @@ def test_names_of_any_alphabet_are_written_and_control_characters_replaced() -> 
     assert set(names.values()) < set(texts(svg))
 
 
-def test_logarithmic_axes_leave_out_what_they_cannot_show() -> None:
+def test_logarithmic_axes_leave_out_what_they_cannot_show():
     svg = scatter_chart(
         [Point("good", 10, 2), Point("zero", 0, 1), Point("far", 1000, 1)], **LABELS, log_x=True
     )
@@ -87,7 +84,7 @@ def test_logarithmic_axes_leave_out_what_they_cannot_show() -> None:
     assert "zero" not in found
 
 
-def test_thousand_points_stay_small_and_label_only_the_largest() -> None:
+def test_thousand_points_stay_small_and_label_only_the_largest():
     many = [Point(f"a{i}", 1 + i % 37, i % 41, float(i % 100 == 0)) for i in range(1000)]
     svg = scatter_chart(many, **LABELS, n_labels=5)
     labels = re.findall(r"<text[^>]*>(a\d+)</text>", svg)
@@ -96,7 +93,7 @@ def test_thousand_points_stay_small_and_label_only_the_largest() -> None:
     assert len(svg) < 400_000
 
 
-def test_labels_do_not_cover_one_another() -> None:
+def test_labels_do_not_cover_one_another():
     same_place = [Point(f"name {i}", 1.0, 1.0, 1.0) for i in range(30)]
     svg = scatter_chart([*same_place, Point("far", 2, 2)], **LABELS, n_labels=30)
     labels = re.findall(r"<text[^>]*>(name \d+)</text>", svg)
@@ -104,7 +101,7 @@ def test_labels_do_not_cover_one_another() -> None:
 
 
 @pytest.mark.parametrize("low", [123456.0, 0.98765])
-def test_ticks_of_a_narrow_range_have_distinct_labels(low: float) -> None:
+def test_ticks_of_a_narrow_range_have_distinct_labels(low):
     near = [low * (1 + 1e-6 * i) for i in range(5)]
     narrow = Line("narrow", near, near)
     svg = line_chart([narrow], **LABELS)
@@ -119,7 +116,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(NUMBERS), st.booleans())
-def test_ticks_are_few_and_ascend_on_any_scale(values: list[float], log: bool) -> None:
+def test_ticks_are_few_and_ascend_on_any_scale(values, log):
     scale = Scale.over(values, margin=0.05, log=log)
     ticks = scale.ticks(7)
     assert len(ticks) <= 9
@@ -128,7 +125,7 @@ def test_ticks_are_few_and_ascend_on_any_scale(values: list[float], log: bool) -
     assert all(scale.low - slack <= tick <= scale.high + slack for tick in ticks)
 
 
-def test_a_scale_leads_evenly_from_start_to_end() -> None:
+def test_a_scale_leads_evenly_from_start_to_end():
     even = Scale(2.0, 6.0).between(100.0, 300.0)
     assert [even(v) for v in (2.0, 3.0, 6.0)] == [100.0, 150.0, 300.0]
     log = Scale(1.0, 100.0, log=True).between(0.0, 1.0)
@@ -136,7 +133,7 @@ def test_a_scale_leads_evenly_from_start_to_end() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats(), st.floats()), max_size=6), st.booleans())
-def test_any_numbers_make_a_chart(rows: list[tuple[float, float, float]], log: bool) -> None:
+def test_any_numbers_make_a_chart(rows, log):
     x, y, z = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
     bars = [Bar("a", v) for v in y if math.isfinite(v)]
     points = [Point("a", a, b, float(c > 0)) for a, b, c in zip(x, y, z, strict=True)]

@@ -1,17 +1,13 @@
-from __future__ import annotations
-
-from typing import Any
-
 from distfms.report.metrics import measure_rows, tables_of
 from distfms.report.sections import build_page, notes
 from tests.unit.report.checks import check_page, manifest
 
 
-def text_of(content: dict[str, Any]) -> str:
+def text_of(content):
     return check_page(build_page("Head", [], content, "Method").render())
 
 
-def test_all_that_was_read_is_said() -> None:
+def test_all_that_was_read_is_said():
     text = text_of(manifest())
     for expected in (
         "Files 3",
@@ -33,7 +29,7 @@ def test_all_that_was_read_is_said() -> None:
         assert expected in text
 
 
-def test_of_very_many_files_the_first_are_shown() -> None:
+def test_of_very_many_files_the_first_are_shown():
     entry = manifest()["inputs"][0]
     many = {**manifest(), "inputs": [{**entry, "path": f"p{i}"} for i in range(1234)]}
     text = text_of(many)
@@ -43,13 +39,13 @@ def test_of_very_many_files_the_first_are_shown() -> None:
     assert "p200" not in text
 
 
-def test_notes_are_said_once() -> None:
+def test_notes_are_said_once():
     (note,) = notes(manifest(), ["Another."])
     assert note.text == "One thing.\n\nAnother."
     assert notes({**manifest(), "notes": []}) == []
 
 
-def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() -> None:
+def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight():
     folds = [
         {"fold": 0, "mse": 1.0, "r2": None, "n_rows": 3, "weight": 30.0},
         {"fold": 1, "mse": 3.0, "r2": 0.5, "n_rows": 1, "weight": 10.0},

@@ -38,7 +38,8 @@ def blocks():
 
 
 def test_pooled_is_that_of_all_rows(blocks):
-    pooled, rows = of_rows(blocks).pooled(), np.concatenate(blocks, axis=1)
+    pooled = of_rows(blocks).pooled()
+    rows = np.concatenate(blocks, axis=1)
     np.testing.assert_allclose(pooled.mean[0], rows.mean(axis=1))
     np.testing.assert_allclose(pooled.variance[0], rows.var(axis=1))
     np.testing.assert_allclose(pooled.covariance[0], np.cov(rows, bias=True)[:, -1])
@@ -72,7 +73,8 @@ def test_intervals_hold_as_often_for_partitions_of_other_sizes(n_new, k):
 def test_constant_columns_do_not_drift_but_new_values_of_them_are_unknown(blocks):
     for block in blocks:
         block[1] = 7.0
-    before, now = of_rows(blocks[:4]), of_rows(blocks[4:])
+    before = of_rows(blocks[:4])
+    now = of_rows(blocks[4:])
     assert np.isnan(shift_of(before, now)[0][:, 1]).all()
     assert worst(before, {"now": now}, "abcd")[0]["columns"][-1]["name"] == "b"
 
@@ -86,7 +88,8 @@ def test_disagreement_of_raters_is_followed():
         whole = JudgmentStatistics.from_block([ragged], rng.normal(size=400))
         bundle = Bundle({"judgments": Folded((whole, JudgmentStatistics.empty(1)))})
         rows.append(summarise("judgments", partition(str(key)), bundle))
-    before, now = Summaries.of(rows[:2]), Summaries.of(rows[2:])
+    before = Summaries.of(rows[:2])
+    now = Summaries.of(rows[2:])
     assert shift_of(before, now)[0][3, 0] == pytest.approx(np.log(3), abs=0.1)
     found, largest = worst(before, {"now": now}, ["warm", "y"])
     assert (found["column"], largest["now"] > 1) == ("warm", True)

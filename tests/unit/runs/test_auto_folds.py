@@ -58,7 +58,8 @@ def test_rows_decide(tmp_path, method, n, test, n_folds):
 
 
 def test_held_out_files_are_no_rows_to_learn_from(tmp_path):
-    train, test = write(tmp_path, 16), write(tmp_path, 400, name="test")
+    train = write(tmp_path, 16)
+    test = write(tmp_path, 400, name="test")
     assert prepare(spec(train, data={"test_path": test})).spec.data.folds == 0
     assert prepare(spec(test, data={"test_path": train})).spec.data.folds == 5
 
@@ -99,7 +100,8 @@ def test_a_run_keeps_what_was_found(tmp_path):
 
 
 def test_what_costs_passes_says_what_folds_cost(tmp_path):
-    path, classes = write(tmp_path, 100), {"target": "class", "exclude": "y"}
+    path = write(tmp_path, 100)
+    classes = {"target": "class", "exclude": "y"}
     for method, own, data in (
         ("sequence", {"family": "logistic"}, classes),
         ("sequence", {"model": "lightgbm"}, {}),

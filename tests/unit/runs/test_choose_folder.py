@@ -57,7 +57,9 @@ def test_the_latest_unfinished_one(runs, tmp_path):
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_run_is_in_nobodys_way(runs, tmp_path, damage):
     payload, reason = DAMAGED[damage]
-    wanted, damaged, notes = runs("2026-01-01"), runs("2026-01-02"), []
+    wanted = runs("2026-01-01")
+    damaged = runs("2026-01-02")
+    notes = []
     (damaged / "manifest.json").write_bytes(payload)
     assert choose(tmp_path, say=notes.append) == wanted
     assert len(notes) == 1
@@ -72,8 +74,11 @@ def test_a_damaged_run_is_in_nobodys_way(runs, tmp_path, damage):
 
 
 def test_a_run_that_is_removed_meanwhile_is_passed_over(runs, tmp_path, monkeypatch):
-    first, last = runs("2026-01-01"), runs("2026-01-03", status="done")
-    gone, seen, parse = runs("2026-01-02"), [], choosing.parse_manifest
+    first = runs("2026-01-01")
+    last = runs("2026-01-03", status="done")
+    gone = runs("2026-01-02")
+    seen = []
+    parse = choosing.parse_manifest
 
     def removing(path, content):
         seen.append(path)

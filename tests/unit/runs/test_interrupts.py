@@ -19,7 +19,8 @@ def stopped(number, tell):
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_codes_and_words(number, code):
-    before, said = signal.getsignal(number), []
+    before = signal.getsignal(number)
+    said = []
     with pytest.raises(SystemExit) as ended:
         stopped(number, said.append)
     assert ended.value.code == code
@@ -38,7 +39,8 @@ def test_a_signal_that_is_ignored_stays_ignored():
 
 
 def test_other_threads_are_left_alone():
-    said, errors = [], []
+    said = []
+    errors = []
 
     def work():
         try:

@@ -10,7 +10,7 @@ from distfms.spec import Section
 MODELS = {"": TopKeys, **section_models()}
 
 
-def _all_sections(model: type[Section]) -> set[type[Section]]:
+def _all_sections(model):
     found = {m for m in model.__subclasses__() if m.__module__.startswith("distfms.")}
     return found.union(*map(_all_sections, found))
 

@@ -24,7 +24,8 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError("disk"), ValueError("bad"), KeyboardInterrupt()])
 def test_after_an_error_the_writer_is_closed_and_nothing_is_left(tmp_path, monkeypatch, error):
-    made, writer = [], pq.ParquetWriter
+    made = []
+    writer = pq.ParquetWriter
 
     def opened(*args, **options):
         made.append(writer(*args, **options))
@@ -45,7 +46,8 @@ def test_after_an_error_the_writer_is_closed_and_nothing_is_left(tmp_path, monke
 
 
 def test_the_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    synced, replace = [], Path.replace
+    synced = []
+    replace = Path.replace
     fsync = os.fsync
     monkeypatch.setattr(
         os, "fsync", lambda d: (synced.append(os.readlink(f"/proc/self/fd/{d}")), fsync(d))

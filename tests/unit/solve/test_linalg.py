@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -7,18 +5,18 @@ from distfms.errors import NumericalError
 from distfms.solve.linalg import nearest_psd, symmetric_pinv
 
 
-def symmetric(rng: np.random.Generator, d: int) -> np.ndarray:
+def symmetric(rng, d):
     a = rng.normal(size=(d, d))
     return a + a.T
 
 
-def spd(rng: np.random.Generator, d: int) -> np.ndarray:
+def spd(rng, d):
     a = rng.normal(size=(d, 2 * d + 1))
     return a @ a.T
 
 
 @pytest.mark.parametrize("d", [1, 2, 5, 12])
-def test_nearest_psd_drops_the_negative_part(d: int) -> None:
+def test_nearest_psd_drops_the_negative_part(d):
     rng = np.random.default_rng(d)
     for lift in (0.0, 3.0, -3.0):  # few, and many, negative eigenvalues
         A = symmetric(rng, d) + lift * np.eye(d)
@@ -29,7 +27,7 @@ def test_nearest_psd_drops_the_negative_part(d: int) -> None:
         np.testing.assert_array_equal(got, got.T)
 
 
-def test_nearest_psd_of_eigenvalues_that_are_all_alike() -> None:
+def test_nearest_psd_of_eigenvalues_that_are_all_alike():
     # LAPACK's fastest eigenvectors of a run of eigenvalues do not converge here.
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.normal(size=(500, 500)))[0]
@@ -39,7 +37,7 @@ def test_nearest_psd_of_eigenvalues_that_are_all_alike() -> None:
     np.testing.assert_allclose(nearest_psd((A + A.T) / 2), want, atol=1e-12)
 
 
-def test_nearest_psd_leaves_a_psd_matrix_as_it_is() -> None:
+def test_nearest_psd_leaves_a_psd_matrix_as_it_is():
     A = spd(np.random.default_rng(0), 5)
     A = (A + A.T) / 2
     np.testing.assert_array_equal(nearest_psd(A), A)
@@ -48,7 +46,7 @@ def test_nearest_psd_leaves_a_psd_matrix_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-70, 1e-9, 1.0, 1e9])
-def test_symmetric_pinv_inverts_what_can_be_inverted_in_any_units(factor: float) -> None:
+def test_symmetric_pinv_inverts_what_can_be_inverted_in_any_units(factor):
     rng = np.random.default_rng(2)
     units = np.array([1.0, factor, 1.0, 1.0, 1.0, factor])
     half = rng.normal(size=(6, 3))
@@ -60,7 +58,7 @@ def test_symmetric_pinv_inverts_what_can_be_inverted_in_any_units(factor: float)
     np.testing.assert_allclose(symmetric_pinv(regular), inverse, rtol=1e-9)
 
 
-def test_symmetric_pinv_cuts_at_rtol_of_the_correlations() -> None:
+def test_symmetric_pinv_cuts_at_rtol_of_the_correlations():
     M = np.array([[1.0, 1.0 - 1e-6], [1.0 - 1e-6, 1.0]])
     np.testing.assert_allclose(symmetric_pinv(M) @ M, np.eye(2), atol=1e-9)
     np.testing.assert_allclose(symmetric_pinv(M, rtol=1e-5), np.full((2, 2), 0.25), rtol=1e-5)
@@ -69,7 +67,7 @@ def test_symmetric_pinv_cuts_at_rtol_of_the_correlations() -> None:
     assert symmetric_pinv(np.empty((0, 0))).shape == (0, 0)
 
 
-def test_non_finite_matrices_are_refused() -> None:
+def test_non_finite_matrices_are_refused():
     A = np.array([[1.0, np.nan], [np.nan, 1.0]])
     with pytest.raises(NumericalError, match="finite"):
         nearest_psd(A)

@@ -16,11 +16,11 @@ class Shape:
 
     text: str
 
-    def merge(self, other: Shape) -> Shape:
+    def merge(self, other):
         return Shape(f"({self.text}{other.text})")
 
 
-def leaves(text: str) -> list[Shape]:
+def leaves(text):
     return [Shape(letter) for letter in text]
 
 
@@ -34,12 +34,13 @@ def leaves(text: str) -> list[Shape]:
         ("abcdefg", "(((ab)(cd))((ef)g))"),
     ],
 )
-def test_merge_tree_is_aligned_at_powers_of_two(text: str, expected: str) -> None:
+def test_merge_tree_is_aligned_at_powers_of_two(text, expected):
     assert merge_tree(leaves(text)).text == expected
 
 
-def test_folded_refuses_misuse() -> None:
-    folded, single = Folded(tuple(leaves("abt"))), Folded(tuple(leaves("at")))
+def test_folded_refuses_misuse():
+    folded = Folded(tuple(leaves("abt")))
+    single = Folded(tuple(leaves("at")))
     assert single.train().text == "a"  # without cross-validation
     for act in (
         lambda: single.train_without(0),
@@ -50,8 +51,9 @@ def test_folded_refuses_misuse() -> None:
             act()
 
 
-def test_npz_bytes_depend_on_content_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = np.arange(6.0).reshape(2, 3), np.arange(3)
+def test_npz_bytes_depend_on_content_alone(monkeypatch):
+    a = np.arange(6.0).reshape(2, 3)
+    b = np.arange(3)
     first = to_bytes({"a": a, "b": b})
     monkeypatch.setattr("time.time", lambda: 2e9)
     monkeypatch.setattr("time.localtime", lambda *_: (2033, 5, 18, 3, 33, 20, 2, 138, 0))
@@ -60,7 +62,7 @@ def test_npz_bytes_depend_on_content_alone(monkeypatch: pytest.MonkeyPatch) -> N
         assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
 
 
-def test_npz_without_pickle() -> None:
+def test_npz_without_pickle():
     with pytest.raises(ValueError, match=r"[Oo]bject"):
         to_bytes({"x": np.array([{}], dtype=object)})
     np.savez(pickled := io.BytesIO(), x=np.array([{}], dtype=object))

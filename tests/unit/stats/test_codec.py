@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,14 +46,14 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_every_way_back_gives_the_same(value: Any) -> None:
+def test_every_way_back_gives_the_same(value):
     payload = encode(value)
     for found in (decode(payload), load(io.BytesIO(payload)), settled(value)):
         assert type(found) is type(value)
         assert encode(found) == payload
 
 
-def test_settled_values_are_as_they_are_read() -> None:
+def test_settled_values_are_as_they_are_read():
     rows = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     found = settled({"rows": rows, "number": np.float64(2.5), "flag": np.bool_(True)})
     assert found["rows"].flags.c_contiguous
@@ -66,12 +65,12 @@ def test_settled_values_are_as_they_are_read() -> None:
 @pytest.mark.parametrize(
     "value", [object(), len, Record, {1, 2}, b"bytes", np.array([None]), 1j, range(3)]
 )
-def test_what_is_no_value_is_refused(value: Any) -> None:
+def test_what_is_no_value_is_refused(value):
     with pytest.raises(TypeError, match="cannot be kept"):
         encode({"x": [value]})
 
 
-def changed(name: str, by: str) -> Callable[[bytes], bytes]:
+def changed(name, by):
     """Return what puts a name of the same length in place of another."""
     return lambda payload: payload.replace(name.encode(), by.encode())
 
@@ -86,14 +85,14 @@ def changed(name: str, by: str) -> Callable[[bytes], bytes]:
         (changed('"parts"', '"party"'), "TypeError.*party"),
     ],
 )
-def test_what_does_not_hold_is_said(damage: Callable[[bytes], bytes], message: str) -> None:
+def test_what_does_not_hold_is_said(damage, message):
     payload = encode(Record(1.0, (np.arange(64.0),)))
     for read in (decode, lambda own: load(io.BytesIO(own))):
         with pytest.raises(CodecError, match=message):
             read(damage(payload))
 
 
-def test_nothing_is_imported_that_was_not_there() -> None:
+def test_nothing_is_imported_that_was_not_there():
     payload = encode(Record(1.0)).replace(b"tests.unit.stats.test_codec:Record", b"x" * 32 + b":R")
     with pytest.raises(CodecError, match="not a class of this package"):
         decode(payload)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,13 +11,13 @@ from tests.reference import statistics as literal
 from tests.reference.statistics import arrays_of
 
 
-def gaps(rng: np.random.Generator, block: np.ndarray, share: float) -> np.ndarray:
+def gaps(rng, block, share):
     block = block.copy()
     block[rng.random(block.shape) < share] = np.nan
     return block
 
 
-def assert_matches(got: CoMoments, block: np.ndarray, weight: np.ndarray | None = None) -> None:
+def assert_matches(got, block, weight=None):
     want = literal.comoments(block, weight)
     np.testing.assert_allclose(got.mean, want.mean, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(got.comoment, want.comoment, rtol=1e-12, atol=1e-12)
@@ -36,7 +34,7 @@ def assert_matches(got: CoMoments, block: np.ndarray, weight: np.ndarray | None 
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("offset", [0.0, 50.0])
-def test_against_the_literal_form(share: float, weighted: bool, offset: float) -> None:
+def test_against_the_literal_form(share, weighted, offset):
     rng = np.random.default_rng(1)
     block = gaps(rng, rng.normal(offset, 1.0, (4, 60)), share)
     weight = rng.random(60) if weighted else None
@@ -48,7 +46,7 @@ def test_against_the_literal_form(share: float, weighted: bool, offset: float) -
 
 @pytest.mark.parametrize("offset", [0.0, 50.0])
 @pytest.mark.parametrize("d", [3, 40])
-def test_same_bits_wherever_the_block_lies(offset: float, d: int) -> None:
+def test_same_bits_wherever_the_block_lies(offset, d):
     """A slice of a larger buffer, any alignment, scratch or not: the same bits."""
     rng = np.random.default_rng(4)
     block = rng.normal(offset, 1.0, (d, 1001))
@@ -62,7 +60,7 @@ def test_same_bits_wherever_the_block_lies(offset: float, d: int) -> None:
         assert encode(CoMoments.from_block(view, overwrite=True)) == want
 
 
-def test_mean_of_1e8_and_unit_variance_survives() -> None:
+def test_mean_of_1e8_and_unit_variance_survives():
     rng = np.random.default_rng(6)
     small = np.round(rng.normal(0.0, 1.0, (3, 4000)), 6)
     small[2] = 0.6 * small[0] + 0.8 * small[1]
@@ -74,7 +72,7 @@ def test_mean_of_1e8_and_unit_variance_survives() -> None:
         assert not got.constant_columns().any()
 
 
-def test_the_uncentred_product_is_not_trusted_where_the_first_rows_mislead() -> None:
+def test_the_uncentred_product_is_not_trusted_where_the_first_rows_mislead():
     rng = np.random.default_rng(7)
     block = np.full((2, 20000), 1e5) + rng.normal(0.0, 1.0, (2, 20000))
     block[:, :256] *= np.where(np.arange(256) % 2, 1.3, 0.7)  # the spread is in these rows alone
@@ -87,7 +85,7 @@ def test_the_uncentred_product_is_not_trusted_where_the_first_rows_mislead() -> 
     )
 
 
-def test_constant_columns_relative_to_scale() -> None:
+def test_constant_columns_relative_to_scale():
     rng = np.random.default_rng(8)
     block = rng.normal(0.0, 1.0, (5, 5000))
     block[1] = 1e8
@@ -100,16 +98,17 @@ def test_constant_columns_relative_to_scale() -> None:
         assert got.constant_columns().tolist() == [False, True, False, True, True]
 
 
-def test_scaled_is_the_block_with_scaled_weights() -> None:
+def test_scaled_is_the_block_with_scaled_weights():
     rng = np.random.default_rng(13)
-    block, weight = gaps(rng, rng.random((3, 40)), 0.2), rng.random(40)
+    block = gaps(rng, rng.random((3, 40)), 0.2)
+    weight = rng.random(40)
     got = arrays_of(CoMoments.from_block(block, weight).scaled(0.25))
     want = arrays_of(CoMoments.from_block(block, weight * 0.25))
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-14)
 
 
-def test_take_is_the_block_of_the_columns() -> None:
+def test_take_is_the_block_of_the_columns():
     rng = np.random.default_rng(14)
     block = gaps(rng, rng.random((4, 40)), 0.2)
     got = arrays_of(CoMoments.from_block(block).take([3, 1]))
@@ -130,15 +129,13 @@ def test_take_is_the_block_of_the_columns() -> None:
         *(([0.0] * 3, [1.0, bad, 1.0], "weight of row 1") for bad in (-1.0, np.nan, np.inf)),
     ],
 )
-def test_bad_values_and_weights_are_refused_by_place(
-    values: list[float], weight: list[float] | None, message: str
-) -> None:
+def test_bad_values_and_weights_are_refused_by_place(values, weight, message):
     block = np.array([[0.0, 1.0, 2.0], values])
     with pytest.raises(DataError, match=message):
         CoMoments.from_block(block, None if weight is None else np.array(weight))
 
 
-def test_no_rows_have_no_covariance() -> None:
+def test_no_rows_have_no_covariance():
     with pytest.raises(NumericalError, match="no rows"):
         CoMoments.empty(2).covariance(pairwise=False)
 
@@ -146,7 +143,7 @@ def test_no_rows_have_no_covariance() -> None:
 ROWS = [slice(0, 2), slice(2, 3), slice(3, 7)]
 
 
-def with_gaps(share: float, offset: float) -> tuple[np.ndarray, np.ndarray]:
+def with_gaps(share, offset):
     rng = np.random.default_rng(0)
     block = gaps(rng, rng.normal(offset, 1.0, (7, 90)), share)
     block[4] = rng.normal(offset, 1.0, 90)  # a complete column among the others
@@ -154,7 +151,7 @@ def with_gaps(share: float, offset: float) -> tuple[np.ndarray, np.ndarray]:
     return block, rng.random(90)
 
 
-def assert_rows_of(part: CoMoments, whole: CoMoments, rows: slice) -> None:
+def assert_rows_of(part, whole, rows):
     assert (part.n_samples, part.rows, part.n_columns) == (whole.n_samples, rows, 7)
     np.testing.assert_allclose(part.mean, whole.mean, rtol=1e-15)
     np.testing.assert_allclose(part.observed_weight, whole.observed_weight, rtol=1e-14)
@@ -174,11 +171,11 @@ def assert_rows_of(part: CoMoments, whole: CoMoments, rows: slice) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.2])
 @pytest.mark.parametrize("offset", [0.0, 40.0])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_some_rows_of_the_matrix(rows: slice, share: float, offset: float, weighted: bool) -> None:
+def test_some_rows_of_the_matrix(rows, share, offset, weighted):
     block, weight = with_gaps(share, offset)
     runs = [slice(0, 30), slice(30, 60), slice(60, 90)]
 
-    def merged(own: slice | None) -> list[CoMoments]:
+    def merged(own):
         parts = [
             CoMoments.from_block(block[:, r], weight[r] if weighted else None, rows=own)
             for r in runs
@@ -193,7 +190,7 @@ def test_some_rows_of_the_matrix(rows: slice, share: float, offset: float, weigh
 # --- each column by itself ----------------------------------------------------------------------
 
 
-def test_no_rows_and_errors_of_moments() -> None:
+def test_no_rows_and_errors_of_moments():
     assert Moments.from_block(np.empty((2, 0))).weight.tolist() == [0.0, 0.0]
     with pytest.raises(DataError, match="column 1"):
         Moments.from_block(np.array([[1.0], [np.inf]]))

@@ -14,7 +14,8 @@ numbers = st.floats(-1e3, 1e3)
 @given(st.lists(st.tuples(numbers, st.floats(0.1, 10)), min_size=2, max_size=9))
 def test_literal_formulas(folds):
     x, w = map(np.array, zip(*folds, strict=True))
-    s, k = w / w.sum(), len(x)
+    s = w / w.sum()
+    k = len(x)
     m = sum(s * x)
     error = np.sqrt(k / (k - 1) * sum(s**2 * (x - m) ** 2))
     found = over_folds(x, w)
@@ -35,7 +36,8 @@ def test_equal_folds_are_a_plain_sample(x):
 
 def test_what_is_missing_is_left_out():
     values = np.array([[1.0, np.nan, 3.0], [np.nan, 2.0, np.nan], [np.nan] * 3])
-    found, weights = over_folds(values, [1.0, 5.0, 3.0]), [1.0, 3.0]
+    found = over_folds(values, [1.0, 5.0, 3.0])
+    weights = [1.0, 3.0]
     alone = over_folds(np.array([1.0, 3.0]), weights)
     assert found.mean.tolist()[:2] == [alone.mean, 2.0]
     assert found.standard_error[0] == alone.standard_error

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,9 +10,7 @@ from tests.reference import statistics as literal
 from tests.reference.statistics import ragged_of
 
 
-def draw(
-    seed: int, n: int = 40, d: int = 3, most: int = 4, offset: float = 0.0
-) -> tuple[list[list[list[float]]], np.ndarray, np.ndarray]:
+def draw(seed, n=40, d=3, most=4, offset=0.0):
     """Random judgment lists of 0..most values, labels and weights (some 0)."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(offset, 1.0, (d, n))
@@ -25,11 +21,11 @@ def draw(
     return lists, truth.sum(axis=0) + rng.normal(0, 0.1, n), rng.integers(0, 4, n).astype(float)
 
 
-def ragged(lists: list[list[list[float]]]) -> list[Ragged]:
+def ragged(lists):
     return [ragged_of(rows) for rows in lists]
 
 
-def test_large_mean_survives() -> None:
+def test_large_mean_survives():
     lists, label, _ = draw(3, n=200)
     shifted = [[[round(x, 6) + 1e8 for x in row] for row in rows] for rows in lists]
     centred = [[[x - 1e8 for x in row] for row in rows] for rows in shifted]
@@ -45,7 +41,7 @@ def test_large_mean_survives() -> None:
         np.testing.assert_allclose(getattr(got, name), getattr(want, name), atol=2e-7)
 
 
-def test_attribute_without_repeats_is_named() -> None:
+def test_attribute_without_repeats_is_named():
     lists = [[[1.0, 2.0], [2.0, 4.0]], [[1.0], [3.0]], [[2.0], []]]
     got = JudgmentStatistics.from_block(ragged(lists), np.arange(2.0))
     with pytest.raises(DataError, match=r"Attributes smiling, eyes: no object has two"):
@@ -59,7 +55,7 @@ def test_attribute_without_repeats_is_named() -> None:
     assert given.sigma[2] == 0.0
 
 
-def test_other_bad_input() -> None:
+def test_other_bad_input():
     one = ragged([[[1.0, 2.0], [3.0, 4.0]]])
     never = JudgmentStatistics.from_block(ragged([[[], []]]), np.arange(2.0))
     with pytest.raises(DataError, match="Attribute age: no object has a judgment"):
@@ -76,8 +72,8 @@ def test_other_bad_input() -> None:
 
 @pytest.mark.parametrize("attributes", [slice(0, 2), slice(2, 3), slice(3, 5), slice(0, 5)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: bool) -> None:
-    def merged(own: slice | None) -> list[JudgmentStatistics]:
+def test_some_attributes_have_the_estimates_of_all(attributes, weighted):
+    def merged(own):
         data = [draw(seed, n=30, d=5, offset=1e3) for seed in range(5)]
         parts = [
             JudgmentStatistics.from_block(
@@ -95,7 +91,8 @@ def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: 
         assert encode(decode(content)) == content
         empty = JudgmentStatistics.empty(5, attributes)
         assert encode(empty.merge(part)) == content
-        got, want = part.estimates(known[attributes]), whole.estimates(known)
+        got = part.estimates(known[attributes])
+        want = whole.estimates(known)
         for name in ("b", "v", "noise", "external_variance", "sigma", "means", "n_judgments",
                      "n_missing", "mean_judgments", "second_moment", "external"):  # fmt: skip
             expected = getattr(want, name)[attributes]
@@ -104,7 +101,7 @@ def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: 
         assert (got.label_mean, got.n_objects) == (want.label_mean, want.n_objects)
 
 
-def test_attributes_of_a_run_are_named_by_their_number() -> None:
+def test_attributes_of_a_run_are_named_by_their_number():
     once = Ragged(np.arange(4.0), np.arange(5))
     some = JudgmentStatistics.from_block([once] * 3, np.arange(4.0), attributes=slice(1, 3))
     with pytest.raises(DataError, match=r"Attributes number 1, number 2: no object has two"):

@@ -1,20 +1,17 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from distfms.stats.ragged import Ragged
 from tests.reference.statistics import ragged_of
 
 LISTS = [[1.0, 4.0], [], [7.0], [2.0, 2.0, 5.0], []]
 
 
-def as_lists(ragged: Ragged) -> list[list[float]]:
+def as_lists(ragged):
     pairs = zip(ragged.offsets[:-1], ragged.offsets[1:], strict=True)
     return [ragged.values[a:b].tolist() for a, b in pairs]
 
 
-def test_lists_there_and_back() -> None:
+def test_lists_there_and_back():
     ragged = ragged_of(LISTS)
     assert as_lists(ragged) == LISTS
     assert ragged.n_rows == 5
@@ -22,7 +19,7 @@ def test_lists_there_and_back() -> None:
     assert as_lists(ragged_of([])) == []
 
 
-def test_rows_are_a_view_and_mean_what_they_say() -> None:
+def test_rows_are_a_view_and_mean_what_they_say():
     ragged = ragged_of(LISTS)
     part = ragged.rows(2, 5)
     assert as_lists(part) == LISTS[2:]
@@ -45,7 +42,7 @@ def test_rows_are_a_view_and_mean_what_they_say() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [[], [[9.0] * 12, [8.0]]])
-def test_means_and_squares(lists: list[list[float]], before: list[list[float]]) -> None:
+def test_means_and_squares(lists, before):
     """Also of a view that begins later."""
     n = len(before)
     means, squares = ragged_of([*before, *lists]).rows(n, n + len(lists)).means_and_squares()
@@ -56,7 +53,7 @@ def test_means_and_squares(lists: list[list[float]], before: list[list[float]]) 
 
 
 @pytest.mark.parametrize("k", [2, 3, 7, 8, 9, 40])
-def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k: int) -> None:
+def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k):
     rng = np.random.default_rng(k)
     matrix = 1e8 + rng.integers(-8, 9, (500, k)).astype(float)
     equal = ragged_of(matrix).means_and_squares()
@@ -66,7 +63,7 @@ def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k: int) -> None
         np.testing.assert_allclose(squares[:500], exact, rtol=1e-13, atol=1e-13)
 
 
-def test_rows_of_equal_values_have_no_spread_at_all() -> None:
+def test_rows_of_equal_values_have_no_spread_at_all():
     values = np.array([0.1, 1 / 3, 1e8 + 0.1, -7e-9])
     for k in (2, 3, 5, 11):
         for extra in ([], [[]]):

@@ -21,7 +21,7 @@ from tests.reference.statistics import ragged_of
 Ids = list[list[list[int | None]]]
 
 
-def codes(ids: Ids) -> list[Ragged]:
+def codes(ids):
     """Whole numbers in place of ids; -1 for None."""
     return [
         Ragged(
@@ -39,7 +39,7 @@ class Case:
     label: np.ndarray
     weight: np.ndarray | None
 
-    def part(self, start: int, stop: int, **options) -> JudgmentStatistics:
+    def part(self, start, stop, **options):
         rows = [ragged_of(attribute).rows(start, stop) for attribute in self.lists]
         raters = [held.rows(start, stop) for held in codes(self.ids)]
         weight = None if self.weight is None else self.weight[start:stop]
@@ -48,10 +48,10 @@ class Case:
         )
 
     @property
-    def whole(self) -> JudgmentStatistics:
+    def whole(self):
         return self.part(0, self.label.size)
 
-    def assert_literal(self, got: JudgmentStatistics, atol: float) -> None:
+    def assert_literal(self, got, atol):
         if not got.n_objects:
             return
         want = literal.rater_estimates(self.lists, self.ids, self.label.tolist(), self.weight)
@@ -66,11 +66,12 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, offset: float = 0.0) -> Case:
-    d, n = draw(st.integers(2, 3)), draw(st.integers(1, 7))
+def cases(draw, offset=0.0):
+    d = draw(st.integers(2, 3))
+    n = draw(st.integers(1, 7))
     number = st.floats(-100, 100, allow_subnormal=False).map(lambda x: round(x, 6) + offset)
     alike = draw(st.booleans())  # the same raters for all attributes, or any
-    ids: Ids = [[] for _ in range(d)]
+    ids = [[] for _ in range(d)]
     for _ in range(n):
         raters = draw(st.lists(st.integers(0, 4), max_size=4, unique=True))
         for own in ids:
@@ -87,9 +88,7 @@ def cases(draw: st.DrawFn, offset: float = 0.0) -> Case:
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.data())
-def test_products_are_those_of_the_literal_form_merged_any_way(
-    case: Case, data: st.DataObject
-) -> None:
+def test_products_are_those_of_the_literal_form_merged_any_way(case, data):
     n = case.label.size
     edges = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=3))), n]
     parts = [case.part(a, b) for a, b in itertools.pairwise(edges)]
@@ -104,7 +103,7 @@ def test_products_are_those_of_the_literal_form_merged_any_way(
 
 @settings(max_examples=30, deadline=None)
 @given(cases(offset=1e8), st.data())
-def test_large_means_survive_merges(case: Case, data: st.DataObject) -> None:
+def test_large_means_survive_merges(case, data):
     cut = data.draw(st.integers(0, case.label.size))
     merged = case.part(0, cut).merge(case.part(cut, case.label.size))
     moved = Case(
@@ -116,9 +115,7 @@ def test_large_means_survive_merges(case: Case, data: st.DataObject) -> None:
     moved.assert_literal(merged, 2e-4)
 
 
-def made(
-    seed: int, n: int, k: int, d: int = 4, *, ragged: bool = False, ids: str = "alike"
-) -> Case:
+def made(seed, n, k, d=4, *, ragged=False, ids="alike"):
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(d, n)) + rng.normal(size=n)
     errors = rng.normal(size=(d, n, k)) + rng.normal(size=(n, k))
@@ -133,15 +130,15 @@ def made(
     return Case(lists, shown, label, rng.uniform(0.2, 2.0, n) if ragged else None)
 
 
-def test_what_is_counted() -> None:
-    ids: Ids = [[[1, 1], [7], [None, 2]], [[1, 2], [7], [None]]]
+def test_what_is_counted():
+    ids = [[[1, 1], [7], [None, 2]], [[1, 2], [7], [None]]]
     lists = [[[1.0, 2.0], [3.0], [4.0, 5.0]], [[1.0, 4.0], [2.0], [9.0]]]
     case = Case(lists, ids, np.arange(3.0), None)
     assert case.whole.raters.counts.tolist() == [2, 1, 1]
     case.assert_literal(case.whole, 1e-12)
 
 
-def test_some_attributes_with_all_are_rows_of_the_whole() -> None:
+def test_some_attributes_with_all_are_rows_of_the_whole():
     for ragged in (False, True):
         case = made(3, 40, 3, ragged=ragged)
         whole = case.whole.estimates()
@@ -151,10 +148,11 @@ def test_some_attributes_with_all_are_rows_of_the_whole() -> None:
         np.testing.assert_allclose(some.noise_covariance, whole.noise_covariance[1:3], atol=1e-12)
 
 
-def test_scaled_take() -> None:
+def test_scaled_take():
     case = made(4, 40, 3, ragged=True)
     first = case.part(0, 25)
-    want, got = first.estimates(), first.scaled(0.25).estimates()
+    want = first.estimates()
+    got = first.scaled(0.25).estimates()
     np.testing.assert_allclose(got.external, want.external, atol=1e-10)
     np.testing.assert_allclose(got.noise_covariance, want.noise_covariance, atol=1e-10)
     taken = first.take([2, 0]).estimates()
@@ -167,9 +165,10 @@ def test_scaled_take() -> None:
 @settings(deadline=None)
 @given(cases(), st.data())
 def test_disagreement_is_that_of_loops_and_merges(case, data):
-    n, names = case.label.size, [*"cabde"]
+    n = case.label.size
+    names = [*"cabde"]
 
-    def part(start: int, stop: int) -> Disagreement:
+    def part(start, stop):
         rows = [ragged_of(attribute).rows(start, stop) for attribute in case.lists]
         raters = [held.rows(start, stop) for held in codes(case.ids)]
         return Disagreement.from_block(rows, raters, names)
@@ -208,7 +207,8 @@ def test_raters_stand_out_by_enough_judgments_that_are_far_from_the_others():
     assert not far_from_others(np.where(is_noisy, 1.2, 1.0), 4000)
     assert not far_from_others(np.ones(20), 400)
     assert not Disagreement.empty(2).outlying()
-    squares, spreads = np.full((3, 1), 9.0), np.array([[9.0], [9.0], [0.0]])
+    squares = np.full((3, 1), 9.0)
+    spreads = np.array([[9.0], [9.0], [0.0]])
     of_all = np.array([9.0]), np.array([9.0])
     by_rater = np.full(3, 99), squares, spreads, np.zeros((3, 1))
     ((name, _, times),) = Disagreement(np.array([*"abc"]), *by_rater, *of_all).outlying()

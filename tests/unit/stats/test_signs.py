@@ -19,7 +19,8 @@ def signs_of(values, place=0.0, with_gaps=None):
 def columns(rng, n=500, d=5):
     """Features, some with rare large values, and a target of the first of them."""
     X = rng.normal(size=(d, n))
-    X[1], X[2] = np.exp(3 * X[1]), rng.random(n) < 0.004
+    X[1] = np.exp(3 * X[1])
+    X[2] = rng.random(n) < 0.004
     return np.vstack([X, X[0] + 0.5 * rng.normal(size=n)])
 
 
@@ -150,7 +151,8 @@ def test_signs_merge():
         values[0, ::5] = np.nan
         parts.append(signs_of(values, float(place)))
     a, b, c, d = parts
-    one, other = a.merge(b).merge(c).merge(d), a.merge(b.merge(c.merge(d)))
+    one = a.merge(b).merge(c).merge(d)
+    other = a.merge(b.merge(c.merge(d)))
     empty = ColumnSigns.empty(6)
     for name, array in arrays_of(one).items():
         np.testing.assert_allclose(array, arrays_of(other)[name], rtol=1e-12)

@@ -317,7 +317,8 @@ def test_times_of_every_kind():
 def test_listing_looks_at_every_file_once(tmp_path, monkeypatch):
     for name in ("a", "b/c", "b/d/e"):
         write_whole(tmp_path / name, b"x")
-    looked, stat = Counter(), Path.stat
+    looked = Counter()
+    stat = Path.stat
 
     def counted(path, **options):
         looked[path.name] += 1
