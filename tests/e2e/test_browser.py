@@ -20,9 +20,9 @@ CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-1.0, 1.0])]
 JUDGMENTS = X[..., None] + RNG.normal(size=(240, 6, 3))
 TUNED = {"folds": 3, "tune": {"ridge": [1.0, 0.1, 0.01]}}
 KINDS = {
-    "multiselect": (FeatureMultiSelector(12, baselines=["scoring", "copies"], **TUNED), Y, 5),
+    "multiselect": (FeatureMultiSelector(12, baselines=["scoring", "copies"], **TUNED), Y, 4),
     "classes": (GroupSequenceClassifier(folds=3), CLASSES, 6),
-    "landmarks": (LandmarkRegressor(["sigmoid", "manhattan"], landmarks=20, **TUNED), Y, 3),
+    "landmarks": (LandmarkRegressor(["sigmoid", "manhattan"], landmarks=20, **TUNED), Y, 2),
     "online": (AttributeEfficientRidge(3, solver="online", repeats=2, folds=0), Y, 1),
 }
 
