@@ -24,10 +24,7 @@ N_ATTRIBUTES, N_OTHERS = 500, 2000
 #: Figures 3 and 4: k + 1 and the improvement ratio that is printed.
 MNIST, N_DIGITS = {"ridge": (57, 0.45), "lasso": (5, 0.2)}, 11552
 #: Algorithms, each a job with folds of its own; what sees all attributes goes with the first.
-NAMES = {
-    "ridge": {"ddaerr": "by moments", "two_phase_ddaerr": "two phases", "aerr": "uniform"},
-    "lasso": {"ddaelr": "by moments", "two_phase_ddaelr": "two phases", "aelr": "uniform"},
-}
+NAMES = {"moments": "by moments", "two_phase": "two phases", "uniform": "uniform"}
 IN_FULL = ("online", "offline")
 #: Bounds of uniform sampling: attributes, k, examples, B.
 STEPS = ((500, 4, 8000, 1.0), (784, 4, 11552, 1.0), (784, 4, 11552, 10.0), (784, 4, 10**6, 1.0))
@@ -44,12 +41,14 @@ def curves(
     What sees whole rows has a point more, of all of them.
     """
     columns = [f"{draws * n_examples // 2**place:,}" for place in range(6)]
-    for algorithm, name in NAMES[options["penalty"]].items():
-        compared = IN_FULL if name == "by moments" else ()
-        options |= {"algorithm": algorithm, "baselines": compared, "attributes_per_example": draws}
+    for drawing, name in NAMES.items():
+        options |= {"draws": drawing, "attributes_per_example": draws}
         metrics, selection = jobs.run(data, **options)
         ratio = significant(selection["improvement_ratio"], 2)
+        shown = [selection["algorithm"], *(IN_FULL if drawing == "moments" else ())]
         for curve in metrics["curves"]:
+            if curve["name"] not in shown:
+                continue
             points = [_text(point["test"]) for point in reversed(curve["points"])]
             row = {"ρ": ratio, "algorithm": curve["name"], "all rows": "–"}
             if curve["name"] in IN_FULL:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
-from zipfile import BadZipFile
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.rows.roles import resolve_roles
+from distfms.data.rows.batches import RowBatch
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import array_names, kind_of
+from distfms.estimators.inputs import array_names
 from distfms.estimators.parameters import checked_target, in_words_of_python, plain
 from distfms.estimators.predicting import JobRegressor
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
@@ -29,10 +26,8 @@ from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.attribute_efficient.session import PairsLearner, Questions, Session
 from distfms.methods.frame.contract import FinishedRun
 from distfms.spec import parse_section
-from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.codec import decode, encode
 from distfms.store.places import locate, open_binary, write_whole
-
-_META = "meta.json"
 
 
 class AttributeEfficientBase(JobRegressor, JobEstimator):
@@ -43,7 +38,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     _first = ("attributes_per_example",)
     _defaults: ClassVar[Mapping[str, Any]] = {
         "attributes_per_example": None,
-        "baselines": (),
         "repeats": 0,
         "second_moments": None,
         "n_examples": None,
@@ -88,11 +82,12 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Learn from more rows, in their order; the first call starts a session.
 
-        Uses only the attributes that are drawn of each row of an array.
+        Uses only the attributes that are drawn of each row.
 
         Parameters
         ----------
-        X, y : as for `fit`
+        X : array-like or frame in memory, of n rows
+        y : array-like of shape (n,)
 
         Returns
         -------
@@ -106,9 +101,13 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         """
         begun = hasattr(self, "session_")
         with in_words_of_python(self._method):
-            rows, target, names = self._rows(X, y, reset=not begun)
+            rows = validate_data(
+                self, X, reset=not begun, dtype=np.float64, ensure_all_finite=False
+            )
+            target = np.asarray(checked_target(self, y, len(rows)), dtype=np.float64)
             if not begun:
-                self._begin(names or array_names(rows.shape))
+                names = getattr(self, "feature_names_in_", array_names(rows.shape))
+                self._begin(list(names))
             if self.session_.n_open:
                 raise SpecError(
                     f"{self.session_.n_open} examples were asked for but not told: tell them "
@@ -116,35 +115,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 )
             self.session_.learn(rows, target)
         return self
-
-    def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
-        """Read all rows and their targets into memory; return also the names of the columns."""
-        is_plain = all(type(v) is np.ndarray and v.dtype == np.float64 for v in (X, y))
-        is_plain = is_plain and not (reset or hasattr(self, "feature_names_in_"))
-        if is_plain and X.shape == (*y.shape, self.n_features_in_):
-            return X, y, None  # as it is: checks would look at all of it
-        if kind_of(X) == kind_of(y) == "array":
-            finite: Any = "allow-nan" if self.missing == "pairs" else True
-            X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite)
-            target = np.asarray(checked_target(self, y, len(X)), dtype=np.float64)
-            return X, target, None
-        return self._rows_of_partitions(X, y, reset)
-
-    def _rows_of_partitions(
-        self, X: Any, y: Any, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray, Any]:
-        opened, named = self._given(X, y, {}, {}, reset=reset)
-        roles = resolve_roles(opened.schema, target=named["target"])
-        plan = ColumnPlan.of(roles)
-        reader = opened.dataset.reader
-        policy: Any = "mean" if self.missing == "pairs" else "error"
-        blocks = []
-        for partition in opened.dataset.partitions:
-            batch = read_rows(reader, partition, plan, missing=policy)
-            blocks.append(batch.values.copy())
-        block = np.concatenate(blocks, axis=1)
-        names = roles.features if opened.named else None
-        return np.ascontiguousarray(block[:-1].T), block[-1], names
 
     # --- learning from answers ---
 
@@ -230,15 +200,14 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return self
 
     def save(self, path: Any) -> Any:
-        """Write the state of a session to a file (npz), or after `fit` the run to a folder.
+        """Write the state of a session to a file , or after `fit` the run to a folder.
 
         Pairs of d attributes take 120 d² bytes: 30 MB for 500 attributes.
         """
         if not hasattr(self, "session_"):
             return super().save(path)
         meta = {"spec": self._spec(), "names": [*self._levels], "n_examples": self._planned}
-        content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-        write_whole(locate(path), to_bytes({**self.session_.to_arrays(), _META: content}))
+        write_whole(locate(path), encode({**meta, "session": self.session_.content()}))
         return path
 
     def resume(self, path: Any = None) -> Self:
@@ -251,27 +220,16 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         DataError
             If the file holds no session.
         """
-        if not isinstance(self, AttributeEfficientBase):
-            raise SpecError(
-                "`resume` needs an estimator with the parameters of the saved session: call it on "
-                "an instance, not on the class."
-            )
         try:
             with open_binary(locate(path)) as file:
-                arrays = from_bytes(file.read())
-            meta: dict[str, Any] = json.loads(arrays.pop(_META).tobytes())
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
+                saved = decode(file.read())
+            spec, names, n_examples = saved["spec"], saved["names"], saved["n_examples"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
-        self._require_spec(meta["spec"], f"The state in {path}")
+        self._require_spec(spec, f"The state in {path}")
         with in_words_of_python(self._method):
-            self._begin(meta["names"], meta["n_examples"])
-        try:
-            self.session_.restore(arrays)
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise DataError(
-                f"The state in {path} is of another version of distfms. Resume it with that "
-                "version, or learn again."
-            ) from error
+            self._begin(names, n_examples)
+        self.session_.restore(saved["session"])
         return self
 
     def _require_spec(self, spec: Mapping[str, Any], what: str, but: str = "") -> None:
@@ -338,11 +296,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         check_is_fitted(self)
         if not hasattr(self, "session_"):
             return super().predict(X, budget, **stop)
-        learner = self.session_.learner
-        products = partial(_products, self.coef_, self.intercept_)
-        if isinstance(learner, PairsLearner):
-            products = partial(_predicted, learner.predictor)
-        return self._from_batches(X, list(self._levels), products)
+        predict = partial(_predicted, self.session_.learner.predictor)
+        return self._from_batches(X, list(self._levels), predict)
 
     @property
     def _levels(self) -> Mapping[str, Any]:
@@ -376,11 +331,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         by_pairs = options.solves_pairs(n_attributes)
         if by_pairs:
             options = options.model_copy(update={"solver": "pairs"})
-        elif options.intercept:
-            raise SpecError(
-                "Before any example is seen, the mean of the target is unknown: leave `intercept` "
-                "out, and centre the targets if you can."
-            )
         elif options.norm == "largest":
             raise SpecError(
                 "Before any example is seen, the largest norm is unknown: set `norm` to a number."
@@ -396,7 +346,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             if not is_lacking:
                 continue
             by_moments = name == "second_moments" and not by_pairs
-            instead = " or an algorithm of two phases" if by_moments else ""
+            instead = " or `draws: two_phase`" if by_moments else ""
             raise SpecError(f"Before any example is seen, `{name}` must be given{instead}.")
         seed = stream(int(self.random_state or 0), 0)
         if by_pairs:
@@ -434,10 +384,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
 def _predicted(predictor: Predictor, batch: RowBatch) -> np.ndarray:
     return predictor(batch.values)[0]
-
-
-def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:
-    return weights @ batch.values + intercept
 
 
 class AttributeEfficientRidge(AttributeEfficientBase):
@@ -489,7 +435,7 @@ class AttributeEfficientLasso(AttributeEfficientBase):
     """Lasso regression from few attributes of each example.
 
     Like :class:`AttributeEfficientRidge`, but the online learner keeps ‖w‖₁ ≤ `bound`; its
-    algorithms are ``ddaelr``, ``two_phase_ddaelr`` and ``aelr``.
+    algorithms are DDAELR, two-phase DDAELR and AELR.
 
     Attributes
     ----------

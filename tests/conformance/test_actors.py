@@ -72,7 +72,7 @@ def classes_job(data, output, engine, folds):
 
 
 def chains_job(data, output, engine, folds):
-    own = {"solver": "online", "repeats": 1, "sizes": 1}
+    own = {"solver": "online", "repeats": 1}
     rows = write_rows(data, few_columns())
     return few_job(rows, output, own, data={"folds": folds}, engine=engine)
 

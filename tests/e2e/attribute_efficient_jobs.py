@@ -41,8 +41,7 @@ def few_job(
         "attribute_efficient": {
             "attributes_per_example": 5,
             "solver": "online",
-            "repeats": 3,
-            "sizes": 3,
+            "repeats": 2,
             **(own or {}),
         },
         "engine": {"workers": 2},

@@ -81,7 +81,7 @@ def learned_from(own, penalty, sampling, **more):
     ],
 )
 def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampling, first):
-    own = {"penalty": penalty, "algorithm": algorithm, "repeats": 2, "baselines": []}
+    own = {"penalty": penalty, "draws": sampling, "repeats": 2}
     own |= {"first_examples": first} if first else {}
     folder = run_job(few_job(data, tmp_path, own)).folder
     selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
@@ -150,7 +150,7 @@ def test_the_preset_of_the_paper_is_its_literal_form(tmp_path, penalty, algorith
         return loop.average / norm
 
     steps = [0.3, 30.0]
-    own = {"penalty": penalty, "algorithm": algorithm, "positive": 5, "sizes": 1, "repeats": 1}
+    own = {"penalty": penalty, "draws": sampling, "positive": 5, "repeats": 1}
     grid = paper(own, {})["tune"]["grid"]
     assert list(grid) == [*(PHASES if sampling == "two_phase" else PHASES[:1]), "bound"]
     grid |= {name: steps for name in grid if name != "bound"}
@@ -181,23 +181,22 @@ def test_the_preset_of_the_paper_is_its_literal_form(tmp_path, penalty, algorith
 
 
 @pytest.mark.parametrize("norm", [None, 7.0])
-@pytest.mark.parametrize("algorithm", ["aerr", "two_phase_ddaerr"])
-def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm, norm):
-    own = {"algorithm": algorithm, "bound": 9.0, "repeats": 0, "norm": norm}
+@pytest.mark.parametrize("sampling", ["uniform", "two_phase"])
+def test_what_was_not_observed_is_not_used(data, tmp_path, sampling, norm):
+    own = {"draws": sampling, "bound": 9.0, "repeats": 0, "norm": norm}
     first = run_job(few_job(data, tmp_path / "a", own)).folder
     key = stream(0, 0)
-    sampling = "uniform" if algorithm == "aerr" else "two_phase"
     design = literal_design("ridge", sampling, int(TRAIN.sum()))
     design = replace(design, bound=9.0, norm=norm or design.norm, moments=None)
     twin, noise = Chain(design, stream(key, 0)), np.random.default_rng(1).random(X.shape)
     noise[~TRAIN] = X[~TRAIN]
     n_seen = 0
     for number, row in enumerate(order(key)):
-        attributes, factors = twin.draw(number)
+        attributes, _ = twin.draw(number)
         seen = np.unique(attributes[attributes >= 0])
         n_seen += len(seen)
         noise[row, seen] = X[row, seen]
-        twin.learn_drawn(number, Y[row], X[row, attributes], (attributes, factors))
+        twin.learn(X, Y, np.array([row]))
     assert n_seen < 0.45 * TRAIN.sum() * D
     second = run_job(
         few_job(write_rows(tmp_path / "noise", few_columns(noise)), tmp_path / "b", own)

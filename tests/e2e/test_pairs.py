@@ -290,7 +290,7 @@ def test_pairs_of_more_attributes_than_one_process_holds_are_refused(data, tmp_p
 def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path, monkeypatch):
     for own, solver in (
         ({}, "pairs"),
-        ({"algorithm": "aerr"}, "online"),
+        ({"inner_product": "base"}, "online"),
         ({"bound": 9.0}, "online"),
     ):
         own = {"solver": "auto", **own}

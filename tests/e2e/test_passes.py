@@ -21,7 +21,7 @@ CANDIDATES = {
     "algorithm full, lasso; ridge 30, 10, 3, 1, 0.3, 0.1, 0.01, 0.001, 0",
     "sequence": "5 folds × 28 candidates, up to 140 fits: model linear; ridge 1000, ",
     "landmarks": "5 folds × 10 candidates, up to 50 fits: similarity constant | similarity linear",
-    "attribute_efficient": "5 folds × 10 candidates, up to 50 fits: model mean | model linear; ",
+    "attribute_efficient": "5 folds × 6 candidates, up to 30 fits: model mean | model linear; ",
 }
 
 

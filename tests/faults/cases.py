@@ -81,7 +81,7 @@ def _ranking(data: Path, output: Path, /, **changes: Any) -> JobSpec:
 
 
 def _few(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    own = {"solver": "online", "repeats": 1, "sizes": 1}
+    own = {"solver": "online", "repeats": 1}
     return few_job(data, output, attribute_efficient=own, **changes)
 
 

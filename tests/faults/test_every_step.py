@@ -70,7 +70,7 @@ def few(own, **changes):
 
 LIGHTGBM = {"model": "lightgbm", "lightgbm": {"num_iterations": 3}}
 LOGISTIC = {"family": "logistic", "class_weights": "balanced"}
-ONLINE = {"norm": 1.0, "repeats": 1, "baselines": ["pairs"]}
+ONLINE = {"norm": 1.0, "repeats": 1}
 PAIRS = {"solver": "pairs", "draws": "two_phase", "repeats": 1}
 GAPS = {"solver": "pairs", "attributes_per_example": 6, "draws": "moments"}
 

@@ -139,16 +139,13 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
 def _attribute_efficient(
     chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[str, Any]
 ) -> Any:
-    penalty = _one(chance, "ridge", "lasso")
-    rule = _one(chance, "ddaerr", "two_phase_ddaerr", "aerr")
     options = {
         "attributes_per_example": int(chance.integers(2, X.shape[1] + 1)),
-        "penalty": penalty,
-        "algorithm": rule if penalty == "ridge" else rule.replace("err", "elr"),
+        "penalty": _one(chance, "ridge", "lasso"),
+        "draws": _one(chance, "uniform", "moments", "two_phase"),
         "repeats": _one(chance, 0, 1),
-        "sizes": 2,
     }
-    options |= _some(chance, intercept=True, split="one")
+    options |= _some(chance, inner_product="base")
     columns = {f"x{j}": column for j, column in enumerate(X.T)}
     return options, {"target": "y", **section}, {**columns, "y": score}
 

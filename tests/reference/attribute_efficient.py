@@ -243,7 +243,7 @@ def scaled(A, v, V, unit):
 
 
 def pair_candidates(A, cross, v, V, unit, observed):
-    """Weights at all constants, of ridges with shrunk covariances, and the leading eigenvector.
+    """Weights at all constants, the mean, and ridges with shrunk covariances.
 
     For attributes divided by their deviations, or as they come.
     """
@@ -256,7 +256,7 @@ def pair_candidates(A, cross, v, V, unit, observed):
     shrunk = observed * np.maximum(values, 0.0) + (1 - observed) * level
     spectra += [shrunk + c * level for c in RIDGES]
     found = [U @ ((U.T @ (cross / scale)) / spectrum) / scale for spectrum in spectra]
-    return found[: -len(RIDGES)], found[-len(RIDGES) :], U[:, -1] / scale
+    return np.array([*found, np.zeros_like(cross)])
 
 
 def solve_pairs(rows, y, fold, unit=True):
@@ -265,33 +265,26 @@ def solve_pairs(rows, y, fold, unit=True):
     observed = (~np.isnan(rows)).mean()
 
     def candidates(own):
-        moments = _, cross, v, _ = pair_moments(rows[own], y[own])
-        found, shrunk, leading = pair_candidates(*moments, unit, observed)
-        trusting = [*found, np.zeros(rows.shape[1])]
-        alone = [cross / (v + c * (v if unit else v.mean())) for c in RIDGES]
-        return np.array([*trusting, *shrunk, *alone]), len(trusting), leading
+        return pair_candidates(*pair_moments(rows[own], y[own]), unit, observed)
 
     def means(own):
         return np.append(np.nanmean(rows[own], axis=0), y[own].mean())
 
-    squares, products, covariance, chance = [], [], 0.0, 0.0
+    squares, products, chance = [], [], 0.0
     for f in np.unique(fold):
-        A, cross, v, V = pair_moments(rows[fold == f], y[fold == f], means(fold != f))
-        tried, n_trusting, u = candidates(fold != f)
+        A, cross, _, V = pair_moments(rows[fold == f], y[fold == f], means(fold != f))
+        tried = candidates(fold != f)
         squares.append([w @ A @ w for w in tried])
         products.append([w @ cross for w in tried])
-        covariance += u @ A @ u - u**2 @ v
-        chance += np.array([2 * w**2 @ V @ w**2 for w in [*tried, u]])
+        chance += np.array([2 * w**2 @ V @ w**2 for w in tried])
     losses = np.array(squares) - 2 * np.array(products)
     error = np.std(losses, axis=0, ddof=1) / np.sqrt(len(losses))
-    error = np.maximum(error, np.sqrt(chance[:-1]) / len(losses) / 2)
+    error = np.maximum(error, np.sqrt(chance) / len(losses) / 2)
     product = np.mean(products, axis=0)
     loss = np.maximum(np.mean(squares, axis=0), product**2 / y.var()) - 2 * product
     doubted = loss + 0.75 * error
-    if covariance > 5 * np.sqrt(chance[-1]):
-        doubted = doubted[:n_trusting]
     shares = np.exp(-(doubted - doubted.min()) / (0.4 * error[doubted.argmin()]))
-    weights = shares / shares.sum() @ candidates(fold > -1)[0][: len(shares)]
+    weights = shares / shares.sum() @ candidates(fold > -1)
     mean = means(fold > -1)
     return weights, mean[-1] - mean[:-1] @ weights
 
@@ -308,42 +301,18 @@ def predict_cut(weights, intercept, observed, y, X):
 
 
 def predict_gaps(observed, y, fold, X, unit=True):
-    """Predictions of rows with gaps, each from a solve of its own."""
-    tried, d = 2.0 ** np.arange(-3, 6), X.shape[1]
-    share = (~np.isnan(observed)).mean(axis=0)
-    patterns = np.random.default_rng(0).random((16, d)) < share
-    everything = np.append(np.nanmean(observed, axis=0), y.mean())
-
-    def weights(own, c, pattern):
-        A, cross, v, V = pair_moments(observed[own], y[own])
-        A, scale, nu = scaled(A, v, V, unit)
-        values, U = np.linalg.eigh(A)
-        A = U @ np.diag(np.maximum(values, 0.0)) @ U.T + c * nu * np.eye(d)
-        found, S = np.zeros(d), np.flatnonzero(pattern)
-        if len(S):
-            found[S] = np.linalg.solve(A[np.ix_(S, S)], (cross / scale)[S]) / scale[S]
-        return found
-
-    doubted = []
-    for c in tried:
-        squares, products = [], []
-        for f in np.unique(fold):
-            mean = np.append(np.nanmean(observed[fold != f], axis=0), y[fold != f].mean())
-            A, cross, _, _ = pair_moments(observed[fold == f], y[fold == f], mean)
-            own = [weights(fold != f, c, pattern) for pattern in patterns]
-            squares.append([w @ A @ w for w in own])
-            products.append([w @ cross for w in own])
-        squares, products = np.array(squares), np.array(products)
-        p = products.mean(axis=0)
-        losses = (squares - 2 * products).mean(axis=1)
-        error = losses.std(ddof=1) / np.sqrt(len(losses))
-        bounded = np.maximum(squares.mean(axis=0), p**2 / y.var()) - 2 * p
-        doubted.append(bounded.mean() + 0.75 * error)
-    c, found = tried[np.argmin(doubted)], []
-    for row in within(observed, X):
-        w = weights(fold > -1, c, ~np.isnan(row))
-        found.append(everything[-1] + w @ np.where(np.isnan(row), 0.0, row - everything[:-1]))
-    return np.clip(found if min(doubted) < 0 else np.full(len(X), y.mean()), y.min(), y.max())
+    """Predictions of rows with gaps: of all values, those that are missing as they are expected."""
+    weights, _ = solve_pairs(observed, y, fold, unit)
+    A, _, v, V = pair_moments(observed, y)
+    A, scale, nu = scaled(A, v, V, unit)
+    values, U = np.linalg.eigh(A)
+    A = U @ np.diag(np.maximum(values, 0.0)) @ U.T + nu / 8 * np.eye(len(v))
+    found = []
+    for row in (within(observed, X) - np.nanmean(observed, axis=0)) / scale:
+        S, R = np.flatnonzero(~np.isnan(row)), np.flatnonzero(np.isnan(row))
+        row[R] = A[np.ix_(R, S)] @ np.linalg.solve(A[np.ix_(S, S)], row[S])
+        found.append(y.mean() + row @ (weights * scale))
+    return np.clip(found, y.min(), y.max())
 
 
 def predict_normal(observed, y, X):

@@ -25,7 +25,7 @@ from distfms.stats.comoments import Moments
 
 def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
     """Return the prediction that losses are relative to: the mean of the target, or 0."""
-    return float(moments.mean[-1]) if options.centred else 0.0
+    return float(moments.mean[-1]) if options.solver == "pairs" else 0.0
 
 
 def judge_of(options: AttributeEfficientOptions, train: Members, n_detailed: int = 1) -> Judge:
@@ -81,41 +81,23 @@ def predictor_of(learned: Learned, members: Members) -> Predictor:
     return Mixed(whole, Trees(learned.trees), [learned.share])
 
 
+def shares_of(learned: Learned) -> Sequence[float]:
+    """Return the shares of LightGBM that a model stands for: its own, or all of a mixed one."""
+    return (learned.share,) if learned.share in (0.0, 1.0) else SHARES
+
+
 def candidates_of(learned: Learned, members: Members) -> list[Learned]:
-    """Return what folds choose from, the mean of the target first.
-
-    A linear model and LightGBM stand for their means with all `SHARES`.
-    """
+    """Return what folds choose from, the mean of the target first."""
     mean = learned.of_mean(float(members["moments"].mean[-1]))
-    if not learned.trees or learned.share == 1.0:
-        return [mean, learned]
-    candidates = [mean]
-    for linear, shares in linear_models_of(learned):
-        candidates += [
-            replace(linear, trees=learned.trees, share=share, sharper=None) for share in shares
-        ]
-    return candidates
-
-
-def linear_models_of(learned: Learned) -> list[tuple[Learned, Sequence[float]]]:
-    """Return the linear models that LightGBM is mixed with, and its shares.
-
-    LightGBM alone is with the first of them.
-    """
-    if learned.sharper is None:
-        return [(learned, SHARES)]
-    return [(learned, SHARES), (learned.sharper, SHARES[:-1])]
+    return [mean, *(replace(learned, share=share) for share in shares_of(learned))]
 
 
 def predictors_of_candidates(learned: Learned, members: Members) -> list[Predictor]:
     """Return predictors that have the candidates' predictions in their order."""
-    candidates = candidates_of(learned, members)
-    if len(candidates) == 2:
-        return [predictor_of(candidate, members) for candidate in candidates]
-    models = [predictor_of(candidates[0], members)]
-    for linear, shares in linear_models_of(learned):
-        whole = predictor_of(replace(linear, share=0.0), members)
-        models.append(Mixed(whole, Trees(learned.trees), shares))
+    mean, first, *others = candidates_of(learned, members)
+    models = [predictor_of(mean, members), predictor_of(first, members)]
+    if others:
+        models[1] = Mixed(models[1], Trees(learned.trees), SHARES)
     return models
 
 
@@ -137,4 +119,4 @@ def name_of(candidate: Learned, number: int, linear: str) -> str:
         return TREES
     if candidate.share > 0.0:
         return MIXED
-    return linear if candidate.trees else "pairs"
+    return linear

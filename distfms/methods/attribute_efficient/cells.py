@@ -6,7 +6,6 @@ All learn from a sample of the rows, drawn by their keys, so that their cost has
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import EllipsisType
 
 import numpy as np
 
@@ -19,16 +18,21 @@ from distfms.methods.attribute_efficient.from_pairs import (
     full_candidates,
     solve,
 )
-from distfms.methods.attribute_efficient.normal import normal_models
+from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import Pairs, inner_folds
 from distfms.methods.attribute_efficient.predictors import Gaps
-from distfms.methods.frame.trees import FIXED, feature_names, fitted, gains_by_feature, scores
+from distfms.methods.frame.trees import FIXED, fitted, gains_by_feature, scores
 from distfms.stats.sample import RowSample
 
-#: Names of a normal model and LightGBM on what was observed, and of a mean of both.
+#: Names of models of what was observed: a solve from pairs, a ridge on imputed means, a normal
+#: model, LightGBM, and a mean of a linear one and LightGBM.
+PAIRS = "pairs"
+IMPUTED = "imputed"
 NORMAL = "normal"
 TREES = "lightgbm"
 MIXED = "mixed"
+#: Kind of a model without trees.
+LINEAR = "linear"
 #: The mean of the target, which predicts without any attribute.
 MEAN = "mean"
 #: Shares of LightGBM in such a mean that folds compare; each model alone is among them.
@@ -42,22 +46,19 @@ CALLED = {
     TREES: "LightGBM",
     MIXED: "a mean of a linear model and LightGBM",
     MEAN: "the mean of the target",
-    "pairs": "a linear model of pairs",
+    PAIRS: "a linear model of pairs",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """A model of LightGBM, by its text, as a predictor from values of some `columns` or of all."""
+    """A model of LightGBM, by its text, as a predictor."""
 
     text: str
-    columns: np.ndarray | EllipsisType = ...
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Predict rows (d, n), NaN where missing; shape (1, n)."""
-        inputs = np.full((values.shape[1], len(feature_names(self.text))), np.nan)
-        inputs[:, self.columns] = values.T
-        return scores(self.text, inputs).reshape(1, -1)
+        return scores(self.text, values.T).reshape(1, -1)
 
     def gains(self) -> np.ndarray:
         """Return what each column gains."""
@@ -82,9 +83,8 @@ def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: U
     n = len(target)
     nothing = Learned(np.zeros(d), n, int(counts.sum()), counts / n, intercept=float(target.mean()))
     if name == NORMAL:
-        models = [with_gaps(nothing, gaps) for gaps in normal_models(observed, target)]
-        first, sharper = models or [nothing, nothing]
-        return replace(first, sharper=sharper)
+        gaps = normal_model(observed, target)
+        return nothing if gaps is None else with_gaps(nothing, gaps)
     if name == FULL_RIDGE:
         pairs = Pairs.of(np.vstack([observed, target]), folds)
         try:

@@ -38,6 +38,11 @@ def smoothed(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return (sums + 2.0 * overall) / (counts + 2.0)
 
 
+def weights_after(first: Moments) -> np.ndarray:
+    """Return the weights of draws after a first phase."""
+    return drawing_weights(smoothed(first.weight * first.second_moment, first.weight))
+
+
 @dataclass(frozen=True, eq=False)
 class Draws:
     """Draws of `n_drawn` distinct attributes of each row (None: all that the row has).

@@ -42,7 +42,6 @@ _TITLES = {
     "aelr": "AELR",
     "online": "online, all attributes",
     "offline": "best weights within the bound, all attributes",
-    "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
     "normal": "A normal model of the observed cells",
     "mixed": "The mean of a linear model and LightGBM on the observed cells",
@@ -69,15 +68,10 @@ _POINTS = (
     "number of attributes; their last points use all examples."
 )
 _ENDS = (
-    "Relative loss from all examples, {}: of a normal model or pairs, which predict a row from the "
-    "values that it has, of a ridge that takes means for what is missing, and of LightGBM, which "
-    "learns from at most 50,000 rows and knows what is missing."
+    "Relative loss, {}, of what learns from the same cells (LightGBM from 50,000 rows at most, a "
+    "ridge from means in place of missing values), or from rows in full that cost no more. Ahead: "
+    "how much less it is than that of the model, in cross-validation."
 )
-_SAME_CELLS = (
-    "Relative loss, {}, of what learns from the same cells, or from rows in full that cost no "
-    "more, 50,000 at most. Ahead: how much less it is than that of the model, in cross-validation."
-)
-_NOISE = "of covariances from pairs"
 
 
 def headline(run: FinishedRun) -> str:
@@ -98,7 +92,7 @@ def headline(run: FinishedRun) -> str:
     if 1 - loss <= (error or 0.0):
         return lines(no_better(constant), unmeasured, _better_in_full(run))
     tells = f"explains {interval(1 - loss, error)} of {target}"
-    answer = sentence(f"From {seen} this model {tells}", _in_full(run) or _beside(run))
+    answer = sentence(f"From {seen} this model {tells}", _beside(run))
     return lines(answer, unmeasured, _better_in_full(run), _better_on_cells(run))
 
 
@@ -165,23 +159,6 @@ def _compared(run: FinishedRun, name: str) -> tuple[str, float, float] | None:
     return interval(1 - loss, error), loss_of_model - loss, error_of_difference
 
 
-def _in_full(run: FinishedRun) -> str:
-    """Say how many rows, observed in full, do as well; nothing where all of them do not."""
-    curves = curves_of(run.metrics)
-    chosen = curves.get(run.selection["algorithm"])
-    full = curves.get("rows")
-    if full is None or chosen is None:
-        return ""
-    rows = trusted(curves.values(), _LOSS)
-    reached = chosen.values(rows, _LOSS)[-1]
-    for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
-        if reached is None or loss is None or loss > reached:
-            continue
-        if point["budget"] <= chosen.x[-1]:
-            return f"; {count(point['examples'], 'whole row')} would do as well"
-    return ""
-
-
 def _judged(run: FinishedRun) -> tuple[str, float | None]:
     """Return the rows that the model is judged by, the most trusted ones, and its loss there."""
     folds = [fold for fold in run.metrics["folds"] if fold.get(_LOSS) is not None]
@@ -211,9 +188,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
                 *notes(run.manifest),
             ],
         ),
-        PageSection(
-            "What attributes buy", [*curves[1:], *_on_same_cells(run), _draw_numbers(run.selection)]
-        ),
+        PageSection("What attributes buy", [*curves[1:], _draw_numbers(run.selection)]),
         class_section(run.metrics),
         PageSection("The model", [*measures, _coefficient_table(run.selection)]),
     ]
@@ -254,12 +229,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 def _draw_numbers(selection: Json) -> KeyNumbers:
     """Return what the paper's theory says of these attributes."""
     ratio = selection["improvement_ratio"]
-    noise = selection.get("noise_level")
     saved = f"drawing by second moments saves up to a factor of {number(1 / ratio, 2)}"
-    numbers = [KeyNumber(number(ratio, 2), "improvement ratio ρ", saved)]
-    if noise:
-        numbers.append(KeyNumber(number(noise, 2), "noise level ν", _NOISE))
-    return KeyNumbers(numbers)
+    return KeyNumbers([KeyNumber(number(ratio, 2), "improvement ratio ρ", saved)])
 
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:
@@ -290,19 +261,6 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
         "in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
-
-
-def _on_same_cells(run: FinishedRun) -> list[Table]:
-    """Compare the model with what learned from a sample, as far as no curve is in another table."""
-    baselines = run.metrics["baselines"]
-    names = {*_BESIDE, *_FULL} & baselines.keys()
-    names -= curves_of(run.metrics).keys()
-    curves = [Curve(name, [baselines[name]]) for name in _TITLES if name in names]
-    if not curves:
-        return []
-    judged, _ = _judged(run)
-    caption = _SAME_CELLS.format(_ROWS[judged])
-    return [_comparison_table(curves, judged, run.selection["algorithm"], caption)]
 
 
 def _line(curve: Curve, rows: str, bold: bool) -> Line:

@@ -20,7 +20,7 @@ from distfms.methods.attribute_efficient.candidates import (
     name_of,
     predictor_of,
 )
-from distfms.methods.attribute_efficient.cells import CALLED, MIXED, TREES, Trees
+from distfms.methods.attribute_efficient.cells import CALLED, LINEAR, MIXED, TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learners import (
     Learner,
@@ -135,20 +135,13 @@ def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     candidate = None
     if job.options.solver == "pairs":
         solved, validated, candidate = with_chosen(run, solved.procedure, solved, validated)
-    lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed)
+    lessons = lessons_of(job.options, train, job.seed) if job.options.solver == "online" else []
     learned = learned_by_chains(run, job, train, lessons)
     judge = judge_of(job.options, train)
     sums = sums_of(run, job, solved, learned, judge)
     measures = {rows: measures_of(judge, of_rows) for rows, of_rows in sums.items()}
-    mse = measures["train"]["mse"][0]
-    variance = train["moments"].variance[-1]
-    if mse > variance:
-        run.note(
-            f"The mean of the target predicts the training rows better (mean squared error "
-            f"{variance:.4g}) than the model ({mse:.4g}): {learner.advice}."
-        )
     shown = at_ends = ends(solved.paths, measures, validated)
-    if lessons or not (job.form.takes_gaps or job.form.chooses):
+    if job.options.solver == "online":
         losses = {
             rows: values["relative_loss"][len(at_ends) :] for rows, values in measures.items()
         }
@@ -267,11 +260,7 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
     learned = solved.path
     moments, ratio = learner.moments(solved.train)
     linear = linear_among(solved)
-    first, last = learner.said(linear, solved.train)
-    if learned.share > 0.0:
-        gains = Trees(learned.trees).gains().tolist()
-        last = {**last, "gains": dict(zip(names, gains, strict=True))}
-    return {
+    content = {
         "method": learner.job.name,
         "algorithm": next(iter(solved.paths)),
         "penalty": options.penalty,
@@ -280,14 +269,17 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
         "attributes_seen": learned.n_seen,
         "attributes_in_all": learned.n_examples * len(names),
         "scanned_for": options.scanned_for,
-        **first,
         "second_moments": dict(zip(names, moments.second_moment[:-1].tolist(), strict=True)),
         "sampling": dict(zip(names, linear.sampling.tolist(), strict=True)),
         "improvement_ratio": ratio,
         "intercept": linear.intercept,
         "coefficients": dict(zip(names, linear.weights.tolist(), strict=True)),
-        **last,
+        **learner.said(linear, solved.train),
     }
+    if learned.share > 0.0:
+        gains = Trees(learned.trees).gains().tolist()
+        content["gains"] = dict(zip(names, gains, strict=True))
+    return content
 
 
 def linear_among(solved: Solved) -> Any:
@@ -301,7 +293,7 @@ def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     learned = linear_among(solved)
     share = solved.path.share
     form = job.form
-    kind = "linear"
+    kind = LINEAR
     if share > 0.0:
         kind = TREES if share == 1.0 else MIXED
     model = {

@@ -18,7 +18,7 @@ from distfms.methods.attribute_efficient.lessons import design_of
 from distfms.methods.attribute_efficient.normal import MOST_OPERATIONS
 from distfms.methods.attribute_efficient.options import (
     LARGEST_PAIRS,
-    MOST_CURVES,
+    N_SIZES,
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
@@ -101,23 +101,13 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
         chooses=options.solver == "auto",
         missing_said="Missing values count as not observed, and as missing at random",
     )
-    if form.takes_gaps and options.baselines:
-        raise SpecError(
-            "With `data.missing: pairs`, the job compares with a ridge on imputed means and with "
-            "LightGBM: leave `attribute_efficient.baselines` out."
-        )
-    changes: dict[str, object] = {"solver": "pairs"}
-    shows_curves = {"repeats", "baselines"} & options.model_fields_set
-    is_dear = d > MOST_CURVES or form.has_normal_model(options)
-    if is_dear and not shows_curves:
-        changes["repeats"] = 0
     n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
     n_rows = form.inputs.train.n_rows
     n_bytes = PAIR_BYTES * (d + 1) ** 2 * n_parts + form.statistics_bytes
     n_bytes += int(sample_share(n_rows, d) * n_rows) * 8 * (d + 1)
     return form.job(
         "attribute_efficient",
-        options := options.model_copy(update=changes),
+        options := options.model_copy(update={"solver": "pairs"}),
         describe=lambda: {
             **form.describe(options),
             "moments of pairs": f"{format_bytes(n_bytes)} in memory",
@@ -169,18 +159,17 @@ class AttributeForm(RowForm):
         """Return what folds choose from; see `Job.candidates`."""
         if not self.chooses:
             return []
-        grids: list[Grid] = [{"model": (MEAN,)}, {"model": ("linear",), "LightGBM's share": SHARES}]
-        if self.has_normal_model(options):
-            sharper = {"model": ("linear with less of a ridge",), "LightGBM's share": SHARES[:-1]}
-            grids.append(sharper)
-        return grids
+        return [{"model": (MEAN,)}, {"model": ("linear",), "LightGBM's share": SHARES}]
 
     def for_actors(self, options: AttributeEfficientOptions) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""
         n_folds = self.inputs.section.folds
         once = self.operations(options)
-        n_lessons = 1 + len(options.compared) * options.sizes * options.repeats
-        return {"chains": n_lessons * once, **actors_on_moments(n_folds, 1, once)}
+        folds = actors_on_moments(n_folds, 1, once)
+        if options.solver == "pairs":
+            return folds
+        n_lessons = 1 + len(options.compared) * N_SIZES * options.repeats
+        return {"chains": n_lessons * once, **folds}
 
     @property
     def statistics_bytes(self) -> int:

@@ -9,16 +9,15 @@ With E the expected counts of pairs (Hájek) and κ = 1,
 
 All this is in units of the attributes' deviations √v_i, so that the weights follow any change of
 units, or in those of the data where these are asked for. λ⁺ is max(λ, 0) or √(λ² − ν²)₊. Further
-candidates shrink covariances to the share of values that was observed, as imputing means does, or
-leave them out. All compete by their losses in folds f,
+candidates shrink covariances to the share of values that was observed, as imputing means does. All
+compete by their losses in folds f,
 
     L = max(q, p² / var y) − 2 p,   q = mean of wᵀA_f w,   p = mean of wᵀb̂_f,
 
 and are averaged, with the zero predictor, by weights that fall with L + ¾ se. A q below p² / var y
 cannot be (Cauchy and Schwarz): without that bound, those that noise flatters most would win. By
 chance wᵀA_f w has a variance of 2 (w²)ᵀV_f w². Half the standard error of q by chance is the least
-se, since folds agree where all of them lack the same rare pairs. Where the leading eigenvector has
-more covariance than 5 of these, only candidates with all covariances compete.
+se, since folds agree where all of them lack the same rare pairs.
 
 References
 ----------
@@ -37,6 +36,8 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient.learner import Penalty
+from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.methods.attribute_efficient.predictors import Gaps
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
@@ -57,8 +58,10 @@ _LEAST_LASSO = 1e-2
 RIDGE_DOUBT = (0.75, 0.4)
 LASSO_DOUBT = (1.5, 0.25)
 FULL_DOUBT = (0.0, 0.0)
-#: Standard errors beyond which the leading covariance cannot be chance.
-TRUSTED = 5.0
+#: Multiple c of the noise level in A⁺ + c ν I, by which values that a row lacks are expected; and
+#: one that outweighs the negative eigenvalues of an A that is not decomposed.
+EXPECTED = 0.125
+EXPECTED_SAFELY = 2.0
 
 #: Attributes up to which A is decomposed, and dimensions of the Krylov space beyond.
 MOST_DECOMPOSED = 1000
@@ -102,8 +105,9 @@ class PairMoments:
         variance[is_constant] = _TINY
         cross = moments.comoment[varies, -1] / n_seen
         cross[is_constant] = 0.0
-        gram = moments.comoment[block] * (1.0 + PRIOR / expected)
-        gram /= moments.pair_counts()[block] + PRIOR
+        shrinkage = 1.0 + PRIOR / expected
+        n_pairs = moments.pair_counts()[block]
+        gram = moments.comoment[block] * shrinkage / (n_pairs + PRIOR)
         np.fill_diagonal(gram, variance)
         return cls(gram, cross, variance, 1.0 / expected)
 
@@ -193,15 +197,9 @@ class ImputedPairs(FoldPairs):
 
 
 class Tried(NamedTuple):
-    """Weights of candidates (n, d), first those that trust covariances; and what they come from.
-
-    `noise` is ν, `leading` (d,) an eigenvector, and `doubt` how losses count.
-    """
+    """Weights of candidates (n, d), and how their losses count: see `RIDGE_DOUBT`."""
 
     weights: np.ndarray
-    noise: float
-    leading: np.ndarray
-    n_trusting: int
     doubt: tuple[float, float]
 
 
@@ -214,12 +212,9 @@ Candidates = Callable[[PairMoments, float, Units], Tried]
 def ridge_candidates(moments: PairMoments, observed: float, units: Units) -> Tried:
     """Return the candidates of the ridge, the zero predictor among them."""
     spectrum = Spectrum.of(moments, units)
-    trusting = [*spectrum.solutions(), np.zeros_like(moments.cross)]
-    variance = moments.variance
-    level = variance if units == "deviations" else variance.mean()
-    alone = [moments.cross / (variance + c * level) for c in RIDGES]
-    weights = np.vstack([*trusting, spectrum.ridges(RIDGES, observed), *alone])
-    return Tried(weights, spectrum.noise, spectrum.leading, len(trusting), RIDGE_DOUBT)
+    zero = np.zeros_like(moments.cross)
+    shrunk = spectrum.ridges(RIDGES, observed)
+    return Tried(np.vstack([*spectrum.solutions(), zero, shrunk]), RIDGE_DOUBT)
 
 
 def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
@@ -242,16 +237,14 @@ def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
         knots = knots[::-1]
         for column, at_knots in enumerate(corners[:, ::-1]):
             path[:, column] = np.interp(penalties, knots, at_knots)
-    weights = path / spectrum.scale
-    return Tried(weights, spectrum.noise, spectrum.leading, len(weights), LASSO_DOUBT)
+    return Tried(path / spectrum.scale, LASSO_DOUBT)
 
 
 def full_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
     """Return ridges of rows that were observed in full, and the mean of the target."""
     spectrum = Spectrum.of(moments, units)
     mean = np.zeros_like(moments.cross)
-    weights = np.vstack([spectrum.ridges(FULL_RIDGES), mean])
-    return Tried(weights, 0.0, spectrum.leading, len(weights), FULL_DOUBT)
+    return Tried(np.vstack([spectrum.ridges(FULL_RIDGES), mean]), FULL_DOUBT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,11 +287,6 @@ class Spectrum:
         mean_variance = float(np.mean(moments.variance / scale**2))
         level = max(mean_variance, _LEAST)
         return cls(values, vectors, vectors.T @ cross, scale, level, noise)
-
-    @property
-    def leading(self) -> np.ndarray:
-        """The leading eigenvector, for attributes as they come."""
-        return np.asarray(self.vectors[:, -1] / self.scale)
 
     def at(self, spectrum: np.ndarray) -> np.ndarray:
         """Return the weights at a regularised spectrum, for attributes as they come."""
@@ -369,10 +357,10 @@ def krylov(
 class Learned:
     """What some examples taught: weights (d,) for attributes as they come, and what was observed.
 
-    `sampling` (d,) and `step` are those at the end, `norm` is what attributes were divided by. Of a
-    solve, `noise_level` is ν and `shares` are what each candidate weighs; `gaps` are what rows with
-    missing values are predicted from. `trees` is the text of a model of LightGBM, which has a
-    `share` in the predictions: 0 for the linear model alone, 1 for LightGBM alone.
+    `sampling` (d,) and `step` are those at the end, `norm` is what attributes were divided by.
+    `gaps` are what rows with missing values are predicted from. `trees` is the text of a model of
+    LightGBM, which has a `share` in the predictions: 0 for the linear model alone, 1 for LightGBM
+    alone.
     """
 
     weights: np.ndarray
@@ -381,33 +369,15 @@ class Learned:
     sampling: np.ndarray | None = None
     step: float = 0.0
     intercept: float = 0.0
-    noise_level: float = 0.0
-    shares: np.ndarray | None = None
     gaps: Gaps | None = None
     norm: float = 1.0
     trees: str = ""
     share: float = 0.0
-    #: The same with a smaller ridge, until folds have chosen.
-    sharper: Learned | None = None
 
     def of_mean(self, mean: float) -> Learned:
         """Return the mean of the target as a model that observed the same."""
         weights = np.zeros_like(self.weights)
         return Learned(weights, self.n_examples, self.n_seen, self.sampling, intercept=mean)
-
-
-@dataclass(frozen=True, eq=False)
-class _HeldOut:
-    """Losses of candidates (n,) in the moments of folds, averaged, and how sure they are.
-
-    `covariance` is that of the leading eigenvector, and `chance` its standard error by chance.
-    """
-
-    loss: np.ndarray
-    error: np.ndarray
-    covariance: float
-    chance: float
-    tried: Tried
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold
@@ -418,17 +388,15 @@ def solve(
     n_rows = folds.n_rows
     counts = folds.counts
     observed = float(counts[folds.varies].mean()) / n_rows
-    held_out = _on_folds(folds, lambda moments: candidates(moments, observed, units))
-    doubt, temperature = held_out.tried.doubt
-    doubted = held_out.loss + doubt * held_out.error
-    if held_out.covariance > TRUSTED * held_out.chance:
-        doubted[held_out.tried.n_trusting :] = np.inf
-    best = np.argmin(doubted)
-    width = max(temperature * float(held_out.error[best]), _LEAST)
-    shares = np.exp(-(doubted - doubted[best]) / width)  # zero is known without error
-    shares /= shares.sum()
+    loss, error = _on_folds(folds, lambda moments: candidates(moments, observed, units))
     whole, _, mean = folds.without(None)
     tried = candidates(whole, observed, units)
+    doubt, temperature = tried.doubt
+    doubted = loss + doubt * error
+    best = np.argmin(doubted)
+    width = max(temperature * float(error[best]), _LEAST)
+    shares = np.exp(-(doubted - doubted[best]) / width)  # zero is known without error
+    shares /= shares.sum()
     weights = np.zeros(len(mean) - 1)
     weights[folds.varies] = shares @ tried.weights
     return Learned(
@@ -437,36 +405,63 @@ def solve(
         int(counts.sum()),
         sampling=counts / n_rows,
         intercept=float(mean[-1] - mean[:-1] @ weights),
-        noise_level=tried.noise,
-        shares=shares,
     )
 
 
-def _on_folds(folds: FoldPairs, candidates: Callable[[PairMoments], Tried]) -> _HeldOut:
-    """Measure candidates in the moments of each fold, made from those of the others."""
+def _on_folds(
+    folds: FoldPairs, candidates: Callable[[PairMoments], Tried]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return losses (n,) of candidates in the moments of folds, averaged, and how sure they are.
+
+    Candidates of each fold are made from the moments of the others.
+    """
     squares = []
     products = []
-    covariances = []
     variances = []
     for fold in range(folds.n_folds):
         train, held_out, _ = folds.without(fold)
         assert held_out is not None
-        tried = candidates(train)
-        weights = np.vstack([tried.weights, tried.leading])
-        explained = held_out.explained_by(weights)
-        squares.append(explained[:-1])
-        products.append(tried.weights @ held_out.cross)
-        alone = tried.leading**2 @ held_out.variance
-        covariances.append(explained[-1] - alone)
+        weights = candidates(train).weights
+        squares.append(held_out.explained_by(weights))
+        products.append(weights @ held_out.cross)
         variances.append(held_out.chance_of(weights))
     product = np.mean(products, axis=0)
     least = product**2 / max(folds.target_variance, _LEAST)
     square = np.maximum(np.mean(squares, axis=0), least)
-    loss = square - 2.0 * product
     losses = np.array(squares) - 2.0 * np.array(products)
-    deviation = np.std(losses, axis=0, ddof=1)
-    error = deviation / np.sqrt(folds.n_folds)
+    error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
     variance = np.sum(variances, axis=0)
     chance = np.nan_to_num(np.sqrt(variance) / folds.n_folds)
-    error = np.maximum(error, chance[:-1] / 2.0)
-    return _HeldOut(loss, error, float(np.mean(covariances)), chance[-1], tried)
+    return square - 2.0 * product, np.maximum(error, chance / 2.0)
+
+
+def gaps_of(folds: FoldPairs, weights: np.ndarray, units: Units) -> Gaps:
+    """Return what rows with gaps are predicted from: by weights (d,) of what is expected of them.
+
+    A row with the values S is expected to have A_MS A_SS⁻¹ (x_S − μ_S) + μ_M where it has none, so
+    that its weights are A_SS⁻¹ (A w)_S.
+    """
+    whole, _, mean = folds.without(None)
+    spectrum = Spectrum.of(whole, units)
+    scale = spectrum.scale
+    if len(scale) <= MOST_DECOMPOSED:
+        gram = (spectrum.vectors * np.maximum(spectrum.values, 0.0)) @ spectrum.vectors.T
+        multiple = EXPECTED
+    else:
+        gram = whole.gram / np.outer(scale, scale)
+        multiple = EXPECTED_SAFELY
+    gram += multiple * spectrum.noise * np.eye(len(gram))
+    cross = gram @ (weights[folds.varies] * scale)
+    return Gaps(folds.varies, gram, cross, scale, mean[[*folds.varies, -1]])
+
+
+def learned_from(
+    pairs: Pairs, penalty: Penalty, units: Units = "deviations", takes_gaps: bool = False
+) -> Learned:
+    """Solve from pairs of attributes; with `takes_gaps` also for rows that lack values."""
+    candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
+    folds = FoldPairs([*pairs.folds.values()])
+    learned = solve(folds, candidates, units)
+    if not takes_gaps:
+        return learned
+    return replace(learned, gaps=gaps_of(folds, learned.weights, units))

@@ -301,14 +301,8 @@ def length(values: np.ndarray, attributes: np.ndarray, is_lasso: bool) -> float:
 
 
 @njit
-def learn_rows(
-    state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray, longest: float
-) -> int:
-    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at.
-
-    Return how many of them were learned from: all before the first whose target is beyond the bound
-    or that is longer than `longest`; NaN does not look.
-    """
+def learn_rows(state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray) -> None:
+    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at."""
     n_draws = state.form[N_DRAWS]
     attributes = np.empty(n_draws, dtype=np.int64)
     factors = np.empty(n_draws)
@@ -318,37 +312,25 @@ def learn_rows(
         draw(state, state.counts[N_EXAMPLES], attributes, factors)
         for r in range(n_draws):
             values[r] = rows[row, attributes[r]] if attributes[r] >= 0 else 0.0
-        if longest == longest:
-            size = length(values, attributes, state.form[LASSO] != 0)
-            if not (size <= longest and abs(target[row]) <= state.numbers[BOUND]):
-                return place
         learn(state, target[row], values, attributes, factors)
-    return len(order)
 
 
 @njit
 def add_pairs(
-    sums: np.ndarray,
-    totals: np.ndarray,
-    columns: np.ndarray,
-    starts: np.ndarray,
-    values: np.ndarray,
-) -> None:
-    """Add the pairs of what was observed of some rows, in O(k²) for k values of a row.
+    n_columns: int, columns: np.ndarray, starts: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Add up the pairs of what was observed of some rows, in O(k²) for k values of a row.
 
-    Row r has the values ``starts[r]`` to ``starts[r + 1]``, of `columns`. `sums` (3, d, d)
-    are those of the products, of ones, and of the first value; `totals` (3, d) those of each
-    column's squares, ones and values.
+    Row r has the values ``starts[r]`` to ``starts[r + 1]``, of `columns`. Returns sums over pairs
+    (3, d, d) of the products, of ones, and of the first value.
     """
+    sums = np.zeros((3, n_columns, n_columns))
     for r in range(len(starts) - 1):
         for a in range(starts[r], starts[r + 1]):
             i = columns[a]
-            value = values[a]
-            totals[0, i] += value * value
-            totals[1, i] += 1.0
-            totals[2, i] += value
             for b in range(starts[r], starts[r + 1]):
                 j = columns[b]
-                sums[0, i, j] += value * values[b]
+                sums[0, i, j] += values[a] * values[b]
                 sums[1, i, j] += 1.0
-                sums[2, i, j] += value
+                sums[2, i, j] += values[a]
+    return sums

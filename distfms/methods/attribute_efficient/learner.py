@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import ModuleType
@@ -13,6 +13,7 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Drawing
+from distfms.methods.attribute_efficient.predictors import CutLinear
 from distfms.stats.base import ratio
 
 Penalty = Literal["ridge", "lasso"]
@@ -144,7 +145,8 @@ class Phase:
             return math.sqrt(square) / self.bound
         # Theorem 4.5
         doubt = min(self.doubt, 1.0)
-        norm = 8.0 * norm + 20.0 * d * doubt
+        added = 20.0 * d * doubt
+        norm = 8.0 * norm + added
         square = k * log / (20.0 * m * (norm + k))
         return math.sqrt(square) / self.bound
 
@@ -182,14 +184,11 @@ class Design:
         What attributes are divided by, so that ‖x‖₂ ≤ 1 (ridge) or ‖x‖_∞ ≤ 1 (lasso).
     moments : ndarray of shape (d,), or None
         Second moments as the attributes come, for ``sampling="moments"``.
-    even_split : bool
-        Half of the draws for the inner product rather than one.
     improved : bool
-        Draw for the inner product by |w| √E[x²] where the moments are known.
+        Half of the draws are for the inner product, by |w| √E[x²] where the moments are known;
+        else one is, by the weights alone.
     step_factor, first_step_factor : float
         Multiply the theoretical steps; the second those of the first of two phases.
-    offset : float
-        Taken off every target: the intercept of the model.
     confidence : float
         1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
     first_share : Fraction
@@ -204,11 +203,9 @@ class Design:
     bound: float
     norm: float
     moments: np.ndarray | None = None
-    even_split: bool = True
     improved: bool = True
     step_factor: float = 1.0
     first_step_factor: float = 1.0
-    offset: float = 0.0
     confidence: float = 0.0
     first_share: Fraction = Fraction(1, FIRST_PHASE)
 
@@ -222,7 +219,7 @@ class Design:
     @property
     def n_point(self) -> int:
         """Attributes drawn for the point: k."""
-        return self.n_draws - (self.n_draws // 2 if self.even_split else 1)
+        return self.n_draws - (self.n_draws // 2 if self.improved else 1)
 
     @property
     def first_examples(self) -> int:
@@ -230,20 +227,6 @@ class Design:
         if self.sampling != "two_phase":
             return 0
         return max(1, int(self.n_examples * self.first_share))
-
-    def refuse(self, length: float, target: float, name: str) -> DataError:
-        """Say what is wrong with an example whose observed values have a `length`."""
-        if not np.isfinite(length):
-            return DataError(f"A value of {name} is missing or infinite: leave the example out.")
-        if length > LONGEST:
-            return DataError(
-                f"The attributes of {name} are {length:.3g} times as large as `norm` allows: "
-                "choose a larger `norm` from the start, or divide them."
-            )
-        return DataError(
-            f"The target of {name} is {target:g}, beyond the bound {self.bound:g}: choose a larger "
-            "`bound` from the start, or divide the targets."
-        )
 
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
         """Return the only or first phase, or the second with the moments that the first found."""
@@ -282,8 +265,8 @@ class Chain:
     Sampling" (ICML 2015), Algorithms 1 to 4.
     """
 
-    #: Whether values may be missing.
-    takes_gaps = False
+    #: What is predicted for attributes of 0.
+    intercept = 0.0
     probabilities: np.ndarray
 
     def __init__(self, design: Design, key: int) -> None:
@@ -302,55 +285,27 @@ class Chain:
             key=np.array([key], dtype=np.uint64),
         )
         self.n_draws = design.n_draws
-        self._before = list[np.ndarray]()
         self._begin(design.phase(), np.zeros(n_attributes))
 
     # --- learning ---
 
-    def learn(
-        self,
-        rows: np.ndarray,
-        target: np.ndarray,
-        order: np.ndarray | None = None,
-        longest: float = np.nan,
-    ) -> int:
-        """Draw attributes of each row, in the order given, and learn from their values.
-
-        Return how many rows are learned from: all before the first whose target is beyond the
-        bound, or whose observed values, unscaled, are beyond `longest` (NaN: none are).
-        """
+    def learn(self, rows: np.ndarray, target: np.ndarray, order: np.ndarray | None = None) -> None:
+        """Draw attributes of each row, in the order given, and learn from their values."""
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
-        target = target - self.design.offset
         first = max(self.design.first_examples - self.n_examples, 0)
-        n_done = 0
         for part in (order[:first], order[first:]):
-            if not part.size:
-                continue
-            n_learned = self._kernels.learn_rows(self.state, rows, target, part, longest)
-            n_done += n_learned
-            if n_learned < part.size:
-                break
-            self._end_phase()
-        return n_done
+            if part.size:
+                self._kernels.learn_rows(self.state, rows, target, part)
+                self._end_phase()
 
     def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
-        """Learn from rows, or raise DataError and learn nothing; see `learn`."""
-        if len(rows) > 1:  # of one, nothing is learned that could be wrong
-            self._before = self._before or [np.empty_like(array) for array in self.state]
-            for kept, array in zip(self._before, self.state, strict=True):
-                kept[...] = array
-        design = self.design
-        probabilities = self.probabilities
-        n_done = self.learn(rows, target, longest=LONGEST * design.norm)
-        if n_done == len(rows):
-            return
-        attributes, _ = self.draw(self.n_examples)
-        length = self.length(rows[n_done, attributes], attributes)
-        if len(rows) > 1:
-            self.probabilities = probabilities
-            for array, kept in zip(self.state, self._before, strict=True):
-                array[...] = kept
-        raise design.refuse(length, float(target[n_done]), f"row {n_done}")
+        """Learn from rows, numbered from `number`, up to the first that is refused."""
+        for place, row in enumerate(rows):
+            attributes, factors = self.draw(number + place)
+            values = row[attributes]
+            before = f" The {place} rows before have been learned from." if place else ""
+            self._check(values, target[place], attributes, f"row {place}", before)
+            self._learn(values, target[place], attributes, factors)
 
     def observed_norm(self, rows: np.ndarray, order: np.ndarray) -> float:
         """Return what to divide rows by, from what is drawn alike of the first ones.
@@ -366,13 +321,6 @@ class Chain:
             square = squares.max()
         return float(np.sqrt(square)) or 1.0
 
-    def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
-        """Raise DataError if an example cannot be learned from."""
-        design = self.design
-        length = self.length(values, attributes)
-        if not (length <= LONGEST and abs(target - design.offset) <= design.bound):
-            raise design.refuse(length, target, name)
-
     def draw(self, number: int) -> Drawn:
         """Return attributes (−1: none) and factors of example `number`, at the present weights."""
         attributes = np.empty(self.design.n_draws, dtype=np.int64)
@@ -380,17 +328,44 @@ class Chain:
         self._kernels.draw(self.state, number, attributes, factors)
         return attributes, factors
 
-    def learn_drawn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
-        """Learn from the values of attributes that `draw` returned, whatever those of −1."""
-        values = np.where(drawn[0] < 0, 0.0, values)
-        self._kernels.learn(self.state, target - self.design.offset, values, *drawn)
+    def tell(
+        self, numbers: list[int], target: np.ndarray, values: np.ndarray, drawn: Sequence[Drawn]
+    ) -> None:
+        """Learn from the values (n, k) of attributes that `draw` returned, whatever those of −1."""
+        for place, number in enumerate(numbers):
+            attributes, _ = drawn[place]
+            self._check(values[place], target[place], attributes, f"example {number}")
+        for place, (attributes, factors) in enumerate(drawn):
+            self._learn(values[place], target[place], attributes, factors)
+
+    def _learn(
+        self, values: np.ndarray, target: float, attributes: np.ndarray, factors: np.ndarray
+    ) -> None:
+        values = np.where(attributes < 0, 0.0, values)
+        self._kernels.learn(self.state, target, values, attributes, factors)
         self._end_phase()
 
-    def length(self, values: np.ndarray, attributes: np.ndarray) -> float:
-        """Return the norm of observed values of an example, scaled."""
-        is_lasso = self.design.penalty == "lasso"
-        length: float = self._kernels.length(values, attributes, is_lasso)
-        return length / self.design.norm
+    def _check(
+        self, values: np.ndarray, target: float, attributes: np.ndarray, name: str, before: str = ""
+    ) -> None:
+        """Refuse an example that the theory's steps are too long for."""
+        design = self.design
+        is_lasso = design.penalty == "lasso"
+        length = self._kernels.length(values, attributes, is_lasso) / design.norm
+        if not np.isfinite(length):
+            raise DataError(
+                f"A value of {name} is missing or infinite: leave the example out.{before}"
+            )
+        if length > LONGEST:
+            raise DataError(
+                f"The attributes of {name} are {length:.3g} times as large as `norm` allows: "
+                f"choose a larger `norm` from the start, or divide them.{before}"
+            )
+        if not abs(target) <= design.bound:
+            raise DataError(
+                f"The target of {name} is {target:g}, beyond the bound {design.bound:g}: choose a "
+                f"larger `bound` from the start, or divide the targets.{before}"
+            )
 
     # --- what was learned ---
 
@@ -417,11 +392,6 @@ class Chain:
         return gathered / n_averaged / self.design.norm
 
     @property
-    def intercept(self) -> float:
-        """What is predicted for attributes of 0."""
-        return self.design.offset
-
-    @property
     def improvement_ratio(self) -> float:
         """ρ of the moments that are known, or were estimated."""
         design = self.design
@@ -429,15 +399,22 @@ class Chain:
             design = replace(design, moments=self.estimated_moments)
         return design.improvement_ratio
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
+    def content(self) -> dict[str, np.ndarray]:
         """Return what was learned as named arrays."""
         return {**self.state._asdict(), "probabilities": self.probabilities}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Inverse of `to_arrays`."""
+    def restore(self, content: Mapping[str, np.ndarray]) -> None:
+        """Inverse of `content`."""
         for name, array in self.state._asdict().items():
-            array[...] = arrays[name]
-        self.probabilities = arrays["probabilities"]
+            array[...] = content[name]
+        self.probabilities = content["probabilities"]
+
+    @property
+    def predictor(self) -> CutLinear:
+        """What predicts rows."""
+        fill = np.full(self.design.n_attributes, np.nan)
+        unlimited = np.tile([[-np.inf], [np.inf]], len(fill) + 1)
+        return CutLinear(self.weights[None], np.zeros(1), fill, unlimited)
 
     @property
     def step(self) -> float:

@@ -10,20 +10,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset
-from distfms.errors import DataError
 from distfms.methods.attribute_efficient.candidates import fill_of
-from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, MIXED, NORMAL, TREES
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
+from distfms.methods.attribute_efficient.cells import (
+    FULL_RIDGE,
+    FULL_TREES,
+    IMPUTED,
+    MIXED,
+    NORMAL,
+    PAIRS,
+    TREES,
+)
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, weights_after
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
-from distfms.methods.attribute_efficient.lessons import (
-    Lesson,
-    design_of,
-    learn,
-    norm_of,
-    stream,
-    weights_after,
-)
+from distfms.methods.attribute_efficient.lessons import Lesson, design_of, learn, norm_of, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.procedure import LearningProcedure
 from distfms.methods.attribute_efficient.read import (
@@ -45,8 +45,6 @@ class Online:
     """Learns row by row."""
 
     job: Job
-    #: What may help a model that is worse than the mean.
-    advice: ClassVar[str] = "try `intercept: true`, or a larger `step_factor`"
     draws: ClassVar[None] = None
     #: Partitions are not compared: the products of all attributes may be too many.
     summary: ClassVar[None] = None
@@ -68,13 +66,10 @@ class Online:
             )
         if options.scanned_for:
             n_values = train["counts"].n_rows * len(self.job.features)
-            note = (
+            run.note(
                 f"A pass over all {n_values:,} attributes of the training rows found "
                 f"{options.scanned_for}; they do not count as observed."
             )
-            if options.norm != "largest":
-                note += " Two-phase and uniform algorithms learn only from what they observe."
-            run.note(note)
 
     def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
         """Learn from all training rows."""
@@ -85,13 +80,13 @@ class Online:
         """Return the moments that draws go by, and the improvement ratio."""
         return train["moments"], design_of(self.job.options, train).improvement_ratio
 
-    def said(self, learned: Learned, train: Members) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return entries of ``selection.json`` before and after those that both learners have."""
+    def said(self, learned: Learned, train: Members) -> dict[str, Any]:
+        """Return what ``selection.json`` has of this learner alone."""
         design = design_of(self.job.options, train)
         entries = {"bound": design.bound, "norm": learned.norm, "step": learned.step}
         if design.first_examples:
             entries["first_examples"] = design.first_examples
-        return entries, {}
+        return entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +95,6 @@ class FromPairs:
 
     job: Job
     draws: Draws
-    advice: ClassVar[str] = "use more rows, or more attributes of each"
 
     def reader(self, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms, counts, and of what is observed and its pairs."""
@@ -115,13 +109,6 @@ class FromPairs:
 
     def check(self, run: Run, train: Members) -> None:
         """Refuse what cannot be solved; say what was not observed."""
-        observed: Moments = train["observed"]
-        if observed.constant_columns()[:-1].all():
-            raise DataError(
-                "No attribute varies among what was observed: the column "
-                f"{self.job.features[0]!r} is about {observed.mean[0]:.6g} in all rows. Use more "
-                "rows, or subtract what its values have in common where the data are written."
-            )
         FoldPairs([*train["pairs"].folds.values()])
         unseen = int((train["observed"].weight[:-1] == 0).sum())
         if unseen:
@@ -140,9 +127,9 @@ class FromPairs:
         ratio = improvement_ratio(self.job.options.penalty, observed.second_moment[:-1])
         return observed, ratio
 
-    def said(self, learned: Learned, train: Members) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return entries of ``selection.json`` before and after those that both learners have."""
-        return {}, {"draws": self.job.options.draws, "noise_level": learned.noise_level}
+    def said(self, learned: Learned, train: Members) -> dict[str, Any]:
+        """Return what ``selection.json`` has of this learner alone."""
+        return {"draws": self.job.options.sampling}
 
 
 Learner = Online | FromPairs
@@ -154,8 +141,8 @@ def learner_of(run: Run, job: Job) -> Learner:
     if options.solver == "online":
         return Online(job)
     alike = Draws(options.attributes_per_example, stream(job.seed, 0))
-    alike = replace(alike, phases=options.draws == "two_phase")
-    if options.draws == "uniform":
+    alike = replace(alike, phases=options.sampling == "two_phase")
+    if options.sampling == "uniform":
         return FromPairs(job, alike)
     weights = run.step("draws", lambda: drawing_weights_of(run, job, alike))
     return FromPairs(job, replace(alike, weights=weights))
@@ -171,25 +158,24 @@ def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
 
 
 def procedure_of(
-    job: Job, options: AttributeEfficientOptions, name: str = "", draws: Draws | None = None
+    job: Job, options: AttributeEfficientOptions, draws: Draws | None = None
 ) -> LearningProcedure:
-    """Return what is learned of some rows, with some options; by default by their algorithm.
-
-    With `draws`, also what pairs are compared with.
-    """
-    n_operations = job.form.operations(options)
-    takes_gaps = job.form.takes_gaps
-    compared: tuple[str, ...] = ("imputed",) if takes_gaps else ()
+    """Return what is learned of some rows, with some options; of pairs, with what they are of."""
+    names = [options.chosen]
+    linear = PAIRS
     if draws is not None:
-        if job.form.chooses:
-            name = MIXED
-        else:
-            compared += (TREES,)
-        if not takes_gaps and (draws.n_drawn or 0) < len(job.features):
-            compared += (FULL_RIDGE, FULL_TREES)
-    linear = NORMAL if job.form.has_normal_model(options) else "pairs"
-    key = stream(job.seed, 0)
-    return LearningProcedure(options, key, n_operations, name, compared, draws, linear)
+        form = job.form
+        if form.has_normal_model(options):
+            linear = NORMAL
+        names = [MIXED] if form.chooses else [PAIRS, TREES]
+        if form.takes_gaps:
+            names.insert(1, IMPUTED)
+        elif (draws.n_drawn or 0) < len(job.features):
+            names += [FULL_RIDGE, FULL_TREES]
+    n_operations = job.form.operations(options)
+    return LearningProcedure(
+        options, stream(job.seed, 0), n_operations, tuple(names), draws, linear
+    )
 
 
 def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:

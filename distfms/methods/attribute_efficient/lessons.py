@@ -7,54 +7,34 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.candidates import constant_of
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
-from distfms.methods.attribute_efficient.from_pairs import (
-    FoldPairs,
-    Learned,
-    Units,
-    full_candidates,
-    lasso_candidates,
-    ridge_candidates,
-    solve,
-)
-from distfms.methods.attribute_efficient.gaps import solve_gaps
+from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty
 from distfms.methods.attribute_efficient.options import (
+    ALGORITHMS,
     FULL,
-    MOST_CURVES,
-    ON_FOLDS,
+    MOST_OFFLINE,
+    N_SIZES,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs, inner_folds
-from distfms.methods.attribute_efficient.read import Ordered
+from distfms.methods.attribute_efficient.read import Ordered, TrainingRows
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.stats.base import over_folds
-from distfms.stats.comoments import Moments
-
-
-class Examples(Protocol):
-    """Training examples in an order that a key decides."""
-
-    def ordered(self, key: int, fold: int) -> Iterator[Ordered]:
-        """Iterate over the examples but those of a fold (−1: none)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `name` is that of the algorithm, or of what is no chain: ``pairs`` and ``rows`` are solved on
-    folds; ``online`` and ``offline`` observe all attributes within the bound. `key` decides the
-    order of the examples and the draws, `units` those that are solved in. With `observes_norm`,
-    attributes are divided by what the chain observes.
+    `name` is that of the algorithm; ``online`` and ``offline`` observe all attributes within the
+    bound. `key` decides the order of the examples and the draws. With `observes_norm`, attributes
+    are divided by what the chain observes.
     """
 
     design: Design
@@ -62,15 +42,12 @@ class Lesson:
     n_examples: int
     name: str = ""
     fold: int = -1
-    units: Units = "deviations"
     observes_norm: bool = False
 
 
-def learn(lesson: Lesson, examples: Examples) -> Learned:
+def learn(lesson: Lesson, examples: TrainingRows) -> Learned:
     """Learn from the examples of a lesson."""
     in_order = _first(lesson.n_examples, examples.ordered(lesson.key, lesson.fold))
-    if lesson.name in ON_FOLDS:
-        return _on_folds(lesson, list(in_order))
     if lesson.name in FULL:
         return _in_full(lesson, list(in_order))
     key = stream(lesson.key, 0)
@@ -86,7 +63,6 @@ def learn(lesson: Lesson, examples: Examples) -> Learned:
         chain.n_seen,
         chain.probabilities,
         chain.step,
-        lesson.design.offset,
         norm=chain.design.norm,
     )
 
@@ -105,52 +81,13 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
             return
 
 
-def learned_from(
-    pairs: Pairs, penalty: Penalty, units: Units = "deviations", takes_gaps: bool = False
-) -> Learned:
-    """Solve from pairs of attributes; with `takes_gaps` also for rows that lack values."""
-    candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
-    folds = FoldPairs([*pairs.folds.values()])
-    learned = solve(folds, candidates, units)
-    if takes_gaps:
-        learned = replace(learned, gaps=solve_gaps(folds, units))
-    return learned
-
-
-def _on_folds(lesson: Lesson, blocks: list[Ordered]) -> Learned:
-    """Solve from the pairs that are drawn of the examples, by their number in the order."""
-    draws = Draws(None, lesson.key)
-    if lesson.name == "pairs":
-        draws = _draws_of(lesson, blocks)
-    pairs = Pairs({})
-    for values, target, keys in _numbered(blocks):
-        observed = np.vstack([draws.observe(values, keys), target])
-        pairs = pairs.merge(Pairs.of(observed, inner_folds(keys)))
-    if lesson.name == "pairs":
-        return learned_from(pairs, lesson.design.penalty, lesson.units)
-    return solve(FoldPairs([*pairs.folds.values()]), full_candidates, lesson.units)
-
-
-def _draws_of(lesson: Lesson, blocks: list[Ordered]) -> Draws:
-    """Return how attributes of the examples are drawn."""
-    design = lesson.design
-    draws = Draws(design.n_draws, lesson.key)
-    if design.sampling == "two_phase":
-        draws = replace(draws, phases=True)
-        firsts = [draws.first_moments(x, keys) for x, _, keys in _numbered(blocks)]
-        return replace(draws, weights=weights_after(reduce(Moments.merge, firsts)))
-    if design.sampling == "moments" and design.moments is not None:
-        return replace(draws, weights=drawing_weights(design.moments))
-    return draws
-
-
 def _in_full(lesson: Lesson, blocks: list[Ordered]) -> Learned:
     """Learn within the bound from all attributes of the examples: row by row, or at once."""
     design = lesson.design
     scaled = []
     n_examples = 0
     for rows, target, order in blocks:
-        scaled.append((rows[order] / design.norm, target[order] - design.offset))
+        scaled.append((rows[order] / design.norm, target[order]))
         n_examples += len(order)
     if lesson.name == "offline":
         weights = _offline(design, scaled, n_examples)
@@ -158,13 +95,7 @@ def _in_full(lesson: Lesson, blocks: list[Ordered]) -> Learned:
     else:
         step = design.step_factor * design.in_full(design.n_examples).step()
         weights = _online(design, scaled, step) / n_examples
-    return Learned(
-        weights / design.norm,
-        n_examples,
-        design.n_attributes * n_examples,
-        step=step,
-        intercept=design.offset,
-    )
+    return Learned(weights / design.norm, n_examples, design.n_attributes * n_examples, step=step)
 
 
 def _offline(
@@ -189,20 +120,6 @@ def _online(design: Design, scaled: list[tuple[np.ndarray, np.ndarray]], step: f
     return total
 
 
-def _numbered(blocks: list[Ordered]) -> Iterator[Ordered]:
-    """Iterate over values (d, n), targets and numbers of examples in their order."""
-    start = 0
-    for rows, target, order in blocks:
-        numbers = np.arange(start, start + len(order), dtype=np.uint64)
-        yield rows[order].T, target[order], numbers
-        start += len(order)
-
-
-def weights_after(first: Moments) -> np.ndarray:
-    """Return the weights of draws after a first phase."""
-    return drawing_weights(smoothed(first.weight * first.second_moment, first.weight))
-
-
 def design_of(
     options: AttributeEfficientOptions,
     members: Members,
@@ -217,14 +134,12 @@ def design_of(
     moments = members["moments"]
     n_rows = members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
-    offset = constant_of(options, moments)
-    farthest = float(max(moments.maximum[-1] - offset, offset - moments.minimum[-1]))
+    farthest = float(max(moments.maximum[-1], -moments.minimum[-1]))
     bound = farthest if options.bound is None else options.bound
     if farthest > bound:
-        distance = f"{farthest:g} from its mean" if options.intercept else f"{farthest:g}"
         raise DataError(
-            f"The target goes up to {distance}, beyond `bound` ({bound:g}), as no prediction can: "
-            f"set it to at least {farthest:g}, leave it out, or divide the target."
+            f"The target goes up to {farthest:g}, beyond `bound` ({bound:g}), as no prediction "
+            f"can: set it to at least {farthest:g}, leave it out, or divide the target."
         )
     second = moments.second_moment[:-1]
     if isinstance(options.norm, float):
@@ -241,7 +156,6 @@ def design_of(
         norm=norm,
         moments=second,
         n_attributes=len(second),
-        offset=offset,
     )
 
 
@@ -264,7 +178,6 @@ def design_with(
         sampling=options.sampling,
         n_draws=options.attributes_per_example or facts["n_attributes"],
         n_examples=max(1, n_examples),
-        even_split=options.split == "even",
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,
         first_step_factor=options.first_step_factor,
@@ -281,19 +194,14 @@ def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) 
     n_rows = members["counts"].n_rows
     n_attributes = len(members["moments"].mean) - 1
     drawn = options.attributes_per_example or n_attributes
-    sizes = [n_rows >> i for i in reversed(range(options.sizes))]
-    sizes = [size for size in sizes if size >= 2]
+    sizes = [n_rows >> i for i in reversed(range(N_SIZES)) if n_rows >> i >= 2]
     at_most_costs = [size * drawn // n_attributes for size in sizes]
-    full_sizes = sorted({*at_most_costs, n_rows})
+    full_sizes = sorted(size for size in {*at_most_costs, n_rows} if size >= 2)
     lessons = []
     for name in options.compared:
-        is_solved = name in ON_FOLDS or name == "offline"
-        if is_solved and name != options.chosen and n_attributes > MOST_CURVES:
+        if name == "offline" and n_attributes > MOST_OFFLINE:
             continue
-        least = 2 * INNER_FOLDS if name in ON_FOLDS else 2
         for size in full_sizes if name in FULL else sizes:
-            if size < least:
-                continue
             for repeat in range(options.repeats):
                 key = stream(seed, repeat)
                 lessons.append(lesson_of(name, size, key, options, members))
@@ -304,12 +212,9 @@ def lesson_of(
     name: str, size: int, key: int, options: AttributeEfficientOptions, members: Members
 ) -> Lesson:
     """Return a lesson; those of one repeat, with one key, have the same order of examples."""
-    if name in (*ON_FOLDS, *FULL):
-        design = design_of(options, members, size, in_full=name in FULL)
-        return Lesson(design, key, size, name=name, units=options.units)
-    # Beside a solver that centres the target, the online learner centres it too.
-    online = {"solver": "online", "algorithm": name, "intercept": options.centred}
-    options = options.model_copy(update=online)
+    if name in FULL:
+        return Lesson(design_of(options, members, size, in_full=True), key, size, name)
+    options = options.model_copy(update={"draws": ALGORITHMS[options.penalty][name]})
     design = design_of(options, members, size)
     return Lesson(design, key, size, name, observes_norm=options.observes_norm)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient.cells import MIXED, TREES, Trees
+from distfms.methods.attribute_efficient.cells import LINEAR, TREES, Trees
 from distfms.methods.attribute_efficient.flow import attribute_efficient
 from distfms.methods.attribute_efficient.form import make_job
 from distfms.methods.attribute_efficient.options import (
@@ -48,15 +47,10 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     kind = run.model["kind"]
     names = run.model["names"]
     arrays = run.weights
+    columns = np.arange(len(names))
     gap_arrays = below("gaps/", arrays)
-    gaps = Gaps.from_arrays(gap_arrays) if gap_arrays else None
-    columns = np.flatnonzero(arrays["weights"]) if gaps is None else gaps.columns
-    trees = None
-    if kind in (TREES, MIXED):
-        trees = Trees(arrays["trees"].tobytes().decode())
-        gaining = np.flatnonzero(trees.gains())
-        columns = gaining if kind == TREES else np.union1d(columns, gaining)
-        trees = replace(trees, columns=columns)
+    if kind == LINEAR and not gap_arrays:
+        columns = np.flatnonzero(arrays["weights"])
     linear = CutLinear(
         arrays["weights"][None, columns],
         np.array([run.model["intercept"]]),
@@ -65,16 +59,13 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     )
     predictor: Predictor = linear
     missing = "replaced with the training mean"
-    if trees is not None and kind == TREES:
-        predictor = trees
-        missing = "taken by LightGBM as missing"
-    elif gaps is not None:
-        places = np.searchsorted(columns, gaps.columns)
-        predictor = ByPattern(linear, replace(gaps, columns=places))
+    if gap_arrays:
+        predictor = ByPattern(linear, Gaps.from_arrays(gap_arrays))
         missing = "predicted from their other values"
-    if trees is not None and kind == MIXED:
-        predictor = Mixed(predictor, trees, [run.model["share"]])
-        missing = f"{missing}, and by LightGBM"
+    if kind != LINEAR:
+        trees = Trees(arrays["trees"].tobytes().decode())
+        predictor = trees if kind == TREES else Mixed(predictor, trees, [run.model["share"]])
+        missing = "taken by LightGBM as missing" if kind == TREES else f"{missing}, and by LightGBM"
     used = [names[column] for column in columns]
     plan = plan_of_model(dataset, used, run.model["sources"], run.model["id"])
     predict = partial(predicted, predictor, used)

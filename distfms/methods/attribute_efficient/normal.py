@@ -34,40 +34,20 @@ MOST_OPERATIONS = 5e7
 #: Most steps, and the change of a weight, in deviations, at which they end.
 _STEPS = 100
 _CLOSE = 3e-4
-#: The first and the greatest λ, and the least share of the target's variance that is noise.
+#: The first, the least and the greatest λ; the least share of the target's variance that is noise.
 _RIDGE = 10.0
+_LEAST_RIDGE = 1.0
 _GREATEST_RIDGE = 1e4
 _LEAST_NOISE = 1e-6
-#: Least λ, of which folds choose: 1 where the evidence trusts outliers too much, .1 where the
-#: differences of columns that are correlated at .97 matter.
-LEAST_RIDGES = (1.0, 0.1)
 #: Numbers of matrices that are inverted at a time, so that they stay near the processor.
 _HELD = 2**17
 
 
-def normal_models(observed: np.ndarray, target: np.ndarray) -> list[Gaps]:
-    """Return what rows are predicted from, by each of `LEAST_RIDGES`.
+def normal_model(observed: np.ndarray, target: np.ndarray) -> Gaps | None:
+    """Return what rows are predicted from, learned from rows (d, n), NaN where nothing is known.
 
-    They are learned from rows (d, n), NaN where nothing is known. There is none where no attribute
-    varies.
+    There is none where no attribute varies.
     """
-    models: list[Gaps] = []
-    for least_ridge in LEAST_RIDGES:
-        fitted = _fitted(observed, target, least_ridge)
-        if fitted is None:
-            return []
-        model, ridge = fitted
-        models.append(model)
-        if ridge > least_ridge:  # as with any smaller limit
-            break
-    n_lacking = len(LEAST_RIDGES) - len(models)
-    return models + models[-1:] * n_lacking
-
-
-def _fitted(
-    observed: np.ndarray, target: np.ndarray, least_ridge: float
-) -> tuple[Gaps, float] | None:
-    """Return the model with a least λ, and the λ that it has."""
     rows = np.vstack([observed, target])
     moments = Moments.from_block(rows)
     varies = np.flatnonzero(~moments.constant_columns()[:-1])
@@ -76,11 +56,12 @@ def _fitted(
     scale = np.sqrt(moments.variance[columns])
     if not varies.size or not scale[-1]:
         return None
-    rows = ((rows[columns] - mean[:, None]) / scale[:, None]).T
+    away = rows[columns] - mean[:, None]
+    rows = (away / scale[:, None]).T
     seen = ~np.isnan(rows)
-    normal, ridge = _maximised(np.where(seen, rows, 0.0), seen, least_ridge)
+    normal = _maximised(np.where(seen, rows, 0.0), seen)
     has_labels = np.isin(target, (-1.0, 1.0)).all()
-    model = Gaps(
+    return Gaps(
         varies,
         normal.covariance[:-1, :-1],
         normal.covariance[:-1, -1] * scale[-1],
@@ -88,7 +69,6 @@ def _fitted(
         mean + scale * normal.centre,
         float(scale[-1] ** 2) if has_labels else 0.0,
     )
-    return model, ridge
 
 
 class _Normal(NamedTuple):
@@ -98,8 +78,8 @@ class _Normal(NamedTuple):
     covariance: np.ndarray
 
 
-def _maximised(rows: np.ndarray, seen: np.ndarray, least_ridge: float) -> tuple[_Normal, float]:
-    """Return the normal model of standardised rows (n, d + 1), 0 where not `seen`, and its λ."""
+def _maximised(rows: np.ndarray, seen: np.ndarray) -> _Normal:
+    """Return the normal model of standardised rows (n, d + 1), 0 where not `seen`."""
     n_rows = len(rows)
     d = rows.shape[1] - 1
     share = seen[:, :-1].mean()
@@ -113,7 +93,8 @@ def _maximised(rows: np.ndarray, seen: np.ndarray, least_ridge: float) -> tuple[
         whole, covariances = _expected(rows, seen, *normal)
         centre = whole.mean(axis=0)
         away = whole - centre
-        sums = away.T @ away + covariances
+        squares = away.T @ away
+        sums = squares + covariances
         gram = sums[:-1, :-1]
         cross = sums[:-1, -1]
         weights = np.linalg.solve(gram + ridge * unit, cross)
@@ -122,14 +103,14 @@ def _maximised(rows: np.ndarray, seen: np.ndarray, least_ridge: float) -> tuple[
         inverse = np.linalg.inv(share * gram + ridge * unit)
         doubt = noise * np.trace(inverse)
         size = weights @ weights + doubt
-        ridge = float(d * noise / size)
-        ridge = min(max(ridge, least_ridge), _GREATEST_RIDGE)
+        likely = d * noise / size
+        ridge = float(np.clip(likely, _LEAST_RIDGE, _GREATEST_RIDGE))
         shrunk = (gram + prior * unit) / (n_rows + prior)
         normal = _Normal(centre, _covariance_of(shrunk, weights, noise))
         change = np.abs(weights - before).max()
         if change <= _CLOSE:
             break
-    return normal, ridge
+    return normal
 
 
 def _covariance_of(attributes: np.ndarray, weights: np.ndarray, noise: float) -> np.ndarray:
@@ -175,9 +156,10 @@ def _expected(
             inverse_sums += np.bincount(cells.ravel(), inverses.ravel(), n_columns**2)
             away = rows[block, columns] - centre[columns]
             z[block, columns] = (inverses * away).sum(axis=1)
-    expected = centre + z @ covariance
+    moved = z @ covariance
+    expected = centre + moved
     whole = np.where(seen, rows, expected)
-    inverse_sum = inverse_sums.reshape(covariance.shape)
+    inverse_sum = inverse_sums.reshape(n_columns, n_columns)
     explained = covariance @ inverse_sum @ covariance
     unknown = n_rows * covariance - explained
     # What rounding leaves of asymmetry would grow from step to step.

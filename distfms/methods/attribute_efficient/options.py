@@ -5,44 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Strict, field_validator, model_validator
+from pydantic import Field, Strict, model_validator
 
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Drawing
 from distfms.methods.attribute_efficient.from_pairs import Units
 from distfms.spec import Positive, Section
 
-#: Algorithms that observe some attributes, by penalty, and how they draw them.
+#: Algorithms of the paper that observe some attributes, by penalty, and how they draw them.
 ALGORITHMS: dict[str, dict[str, Drawing]] = {
     "ridge": {"ddaerr": "moments", "two_phase_ddaerr": "two_phase", "aerr": "uniform"},
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
-#: What is solved at once, with constants chosen on folds; and what observes all attributes.
-ON_FOLDS = ("pairs", "rows")
-FULL = ("online", "offline", "rows")
+#: What observes all attributes.
+FULL = ("online", "offline")
 #: Attributes up to which `solver: auto` keeps the moments of all pairs (1 GiB), and the most that
 #: can be asked for.
 MOST_PAIRS = 3000
 LARGEST_PAIRS = 5000
-#: Attributes up to which what is solved at once has curves, of a solve for each point and repeat.
-MOST_CURVES = 2000
+#: Attributes up to which the best weights within the bound have a curve.
+MOST_OFFLINE = 2000
 #: Attributes that are drawn of an example by default.
 N_DRAWN = 5
-#: Options that `tune` may vary, and all options of the online learner alone.
-TUNABLE = (
-    "algorithm",
+#: Points of a curve; each has half of the examples of the next.
+N_SIZES = 6
+#: Options of the online learner alone that `tune` may vary.
+_STEPS = (
     "bound",
     "step_factor",
     "first_step_factor",
     "first_examples",
-    "split",
     "inner_product",
     "confidence",
 )
-ONLINE_ONLY = (*TUNABLE, "norm")
-
-Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
-Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
+TUNABLE = ("draws", *_STEPS)
+ONLINE_ONLY = (*_STEPS, "norm")
 
 
 class AttributeEfficientOptions(Section):
@@ -57,17 +54,19 @@ class AttributeEfficientOptions(Section):
     `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 3,000
     attributes, whose moments take 1 GiB, unless an option of the online learner is set; it mixes
     the linear model with LightGBM, which learns from what was observed of 50,000 rows at most. The
-    linear model is a normal model of all that was observed, with a least ridge of 1 or .1, where
-    rows times drawn attributes times the square of the number of attributes are no more than 5e7
-    (5,500 rows, 10 of 30), the penalty is the ridge and units are deviations; otherwise that of
-    pairs. Folds choose ridge and share (0, ¼, ½, ¾, 1), or the mean of the target; without folds it
-    is the linear model with a least ridge of 1. A normal model predicts labels of −1 and 1 by their
-    expected values, between these. Asked for, `pairs` takes up to 5,000 attributes.
+    linear model is a normal model of all that was observed, where rows times drawn attributes times
+    the square of the number of attributes are no more than 5e7 (5,500 rows, 10 of 30), the penalty
+    is the ridge and units are deviations; otherwise that of pairs. Folds choose the share (0, ¼, ½,
+    ¾, 1), or the mean of the target; without folds it is the linear model. A normal model predicts
+    labels of −1 and 1 by their expected values, between these. Asked for, `pairs` takes up to 5,000
+    attributes.
     """
-    draws: Drawing = "uniform"
-    """With `solver: pairs`, how attributes are drawn: with equal probabilities; by their second
-    `moments`, found by a pass over all rows; or in `two_phase`, by the moments of the first tenth
-    of the rows. Second moments help if all attributes have the same unit.
+    draws: Drawing | None = None
+    """How attributes are drawn: with equal probabilities (`uniform`, the default of pairs); by
+    their second `moments`, found by a pass over all rows (the default of `online`); or in
+    `two_phase`, by the moments that the first examples show, which are drawn alike. Online these
+    are the paper's AERR, DDAERR and two-phase DDAERR or, with `penalty: lasso`, AELR, DDAELR and
+    two-phase DDAELR. Second moments help if all attributes have the same unit.
     """
     units: Units = "deviations"
     """With `solver: pairs`, what the ridge, the lasso and the noise are measured in: the observed
@@ -76,11 +75,6 @@ class AttributeEfficientOptions(Section):
     """
     penalty: Literal["ridge", "lasso"] = "ridge"
     """Bound on the sum of squares of the weights (ridge) or of their absolute values (lasso)."""
-    algorithm: Algorithm | None = None
-    """`ddaerr` (ridge) and `ddaelr` (lasso) draw attributes by their second moments, which a pass
-    over all rows finds; `aerr` and `aelr` draw uniformly; `two_phase_ddaerr` and `two_phase_ddaelr`
-    do so for the first examples, to estimate the moments. Default: by second moments.
-    """
     bound: Positive | None = None
     """Largest norm of the weights of scaled attributes: B of the paper. No target may be larger.
     By default the largest target.
@@ -93,11 +87,10 @@ class AttributeEfficientOptions(Section):
     """Examples of the first of two phases: m₁ of the paper. Where a curve has a share of the
     examples, it has that share of these. Default: a tenth.
     """
-    split: Literal["even", "one"] = "even"
-    """Attributes that estimate the inner product with the weights: half of them, or one."""
     inner_product: Literal["improved", "base"] = "improved"
-    """Draw attributes for the inner product by weight and second moment, where moments are known,
-    or by the weights alone.
+    """How the inner product with the weights is estimated: `improved`, as in the paper's
+    experiments, by half of the attributes, drawn by weight and second moment where moments are
+    known; or by one, drawn by the weights alone (`base`: Algorithms 1 and 3).
     """
     confidence: Annotated[float, Strict(), Field(ge=0, lt=1)] = 0.0
     """Confidence of the upper bounds on the moments that the first of two phases estimates; 0 takes
@@ -110,39 +103,18 @@ class AttributeEfficientOptions(Section):
     moments have it from their own pass; others take 1.5 times the root mean square norm, or the
     largest value, of what they observe of the first examples, 1,000 at most. In a session 1.
     """
-    intercept: bool = False
-    """Centre the target by its mean, found by a pass over all rows. No target may then be farther
-    from the mean than `bound`.
-    """
     positive: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Value of the target to learn as 1; all others are −1."""
-    baselines: tuple[str, ...] | None = None
-    """What to compare with: algorithms of the penalty, `pairs`, and what observes all attributes:
-    `online` takes a step for each row, `offline` has the best weights within `bound`, and `rows` is
-    the ridge, solved at once with its constant chosen on folds. By default all of them or, with
-    `solver: pairs`, `rows` and the algorithm that draws in the same way. With `data.missing: pairs`
-    the job compares with a ridge on imputed means. Pairs are always compared with LightGBM on the
-    same values, and with a ridge and LightGBM on so many rows in full that they cost no more.
-    """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
-    """Repeats of the curves, for error bars; 0 for no curves."""
-    sizes: Count = 6
-    """Points of a curve; each has half of the examples of the next."""
-
-    @field_validator("baselines", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+    """Repeats of the curves of the online learner, for error bars; 0 for no curves. They compare it
+    with the other algorithms of the penalty, and with what observes all attributes: `online` takes
+    a step for each row, `offline` has the best weights within `bound`. Pairs are compared with
+    LightGBM on the same values, and with a ridge and LightGBM on so many rows in full that they
+    cost no more or, with `data.missing: pairs`, with a ridge on imputed means.
+    """
 
     @model_validator(mode="after")
-    def _algorithm_of_penalty(self) -> AttributeEfficientOptions:
-        if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
-            listed = ", ".join(ALGORITHMS[self.penalty])
-            raise ValueError(f"`{self.algorithm}` is not for {self.penalty}; choose from {listed}")
-        for name in self.baselines or ():
-            if name not in self._all_baselines:
-                listed = ", ".join(self._all_baselines)
-                raise ValueError(f"unknown baseline `{name}`; choose from {listed}")
+    def _consistent(self) -> Self:
         if self.solver == "pairs" and self.online_options:
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
@@ -172,23 +144,17 @@ class AttributeEfficientOptions(Section):
         return self.solver == "pairs" or (self.solver == "auto" and few)
 
     @property
-    def centred(self) -> bool:
-        """Whether the target is learned less its mean."""
-        return self.intercept or self.solver == "pairs"
-
-    @property
     def sampling(self) -> Drawing:
         """How attributes are drawn."""
-        if self.solver == "pairs":
-            return self.draws
-        return ALGORITHMS[self.penalty][self.chosen]
+        return self.draws or ("uniform" if self.solver == "pairs" else "moments")
 
     @property
     def chosen(self) -> str:
         """Name of the algorithm."""
         if self.solver == "pairs":
             return "pairs"
-        return self.algorithm or next(iter(ALGORITHMS[self.penalty]))
+        by_drawing = {drawing: name for name, drawing in ALGORITHMS[self.penalty].items()}
+        return by_drawing[self.sampling]
 
     @property
     def scanned_for(self) -> str:
@@ -212,19 +178,9 @@ class AttributeEfficientOptions(Section):
         return self.norm is None and self.sampling != "moments"
 
     @property
-    def _all_baselines(self) -> tuple[str, ...]:
-        return (*ALGORITHMS[self.penalty], "pairs", *FULL)
-
-    @property
     def compared(self) -> tuple[str, ...]:
         """Names of the algorithms of the curves, the chosen one first."""
-        baselines = self.baselines
-        if baselines is None and self.solver == "pairs":
-            by_drawing = {drawing: name for name, drawing in ALGORITHMS[self.penalty].items()}
-            baselines = ("rows", by_drawing[self.draws])
-        elif baselines is None:
-            baselines = self._all_baselines
-        return tuple(dict.fromkeys((self.chosen, *baselines)))
+        return tuple(dict.fromkeys((self.chosen, *ALGORITHMS[self.penalty], *FULL)))
 
 
 #: What `tune` may compare by, and whether more is better.
@@ -240,15 +196,9 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     """Return what the paper's experiments set (section 5), if examples are learned online."""
     if options.get("solver", "online") != "online":
         return {}
-    penalty = options.get("penalty", "ridge")
-    section = {
-        "solver": "online",
-        "norm": "largest",
-        "baselines": [*ALGORITHMS.get(penalty, {}), "online", "offline"],
-        "repeats": 100,
-    }
+    section = {"solver": "online", "norm": "largest", "repeats": 100}
     grid = {"step_factor": PAPER_STEPS}
-    if str(options.get("algorithm")).startswith("two_phase"):
+    if options.get("draws") == "two_phase":
         grid["first_step_factor"] = PAPER_STEPS
     if options.get("positive") is not None:
         grid["bound"] = PAPER_BOUNDS

@@ -11,20 +11,21 @@ import numpy as np
 
 from distfms.methods.attribute_efficient.candidates import (
     judge_of,
-    linear_models_of,
     measures_of,
     predictor_of,
     predictors_of_candidates,
+    shares_of,
 )
-from distfms.methods.attribute_efficient.cells import MIXED, NORMAL, TREES, learned_by
+from distfms.methods.attribute_efficient.cells import IMPUTED, MIXED, PAIRS, TREES, learned_by
 from distfms.methods.attribute_efficient.draws import Draws
 from distfms.methods.attribute_efficient.from_pairs import (
     ImputedPairs,
     Learned,
     full_candidates,
+    learned_from,
     solve,
 )
-from distfms.methods.attribute_efficient.lessons import Lesson, learn, learned_from, lesson_of
+from distfms.methods.attribute_efficient.lessons import Lesson, learn, lesson_of
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.predictors import SideBySide
 from distfms.methods.attribute_efficient.read import TrainingRows
@@ -37,23 +38,34 @@ from distfms.methods.frame.read import SAMPLE
 
 @dataclass(frozen=True)
 class LearningProcedure(Procedure):
-    """What is learned of some rows, and how good it is on others; both are given with the rows."""
+    """What is learned of some rows, and how good it is on others; both are given with the rows.
+
+    Attributes
+    ----------
+    options : AttributeEfficientOptions
+    key : int
+        Of the order of examples, and of draws from them.
+    operations : float
+        Multiplications that it takes to learn once.
+    names : tuple of str
+        Of the chosen algorithm, and of what is compared with it on folds; the rest is, by curves.
+    draws : Draws or None
+        Of the attributes that pairs are of; None for the online learner.
+    linear : str
+        What is mixed with LightGBM.
+    """
 
     options: AttributeEfficientOptions
     key: int
     operations: float
-    #: What is learned by, where it is not the chosen algorithm.
-    name: str = ""
-    #: What pairs are compared with on the same rows, of which these attributes were drawn.
-    compared: tuple[str, ...] = ()
+    names: tuple[str, ...]
     draws: Draws | None = None
-    #: What is mixed with LightGBM.
-    linear: str = "pairs"
+    linear: str = PAIRS
 
     @property
     def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
-        """The chosen algorithm and what is compared with it on folds; the rest is, by curves."""
-        return tuple(NamedRule(name) for name in (self.name or self.options.chosen, *self.compared))
+        """Rules of these names."""
+        return tuple(NamedRule(name) for name in self.names)
 
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows, also as their weight."""
@@ -70,52 +82,35 @@ class LearningProcedure(Procedure):
         return train
 
     def lesson(self, train: Members) -> Lesson:
-        """Return what is learned of all training rows, or of those without a fold."""
-        options = self.options
+        """Return what is learned online of all training rows, or of those without a fold."""
         n_examples = train["counts"].n_rows
-        lesson = lesson_of(self.name or options.chosen, n_examples, self.key, options, train)
+        lesson = lesson_of(self.names[0], n_examples, self.key, self.options, train)
         return replace(lesson, fold=train.get("left_out", -1))
 
     def search(self, problem: Members, rule: NamedRule) -> Learned:
-        """Solve from pairs, or learn from rows."""
-        if "pairs" in problem:
-            pairs = problem["pairs"]
-            units = self.options.units
-            if rule.name == "imputed":
-                return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
-            if self.draws is not None and rule.name in self.compared:
-                n_rows = problem["counts"].n_rows
-                return learned_by(rule.name, problem[SAMPLE], self.draws, n_rows, units)
-            if rule.name == MIXED:
-                return self._mixed(problem)
-            return self._linear(problem, "pairs")
-        return learn(self.lesson(problem), problem["rows"])
+        """Learn from rows, or solve from what was drawn of them."""
+        if self.draws is None:
+            return learn(self.lesson(problem), problem["rows"])
+        if rule.name != MIXED:
+            return self._solved(problem, rule.name, self.draws)
+        # A linear model and LightGBM, between which the share is to be chosen.
+        trees = self._solved(problem, TREES, self.draws).trees
+        return replace(self._solved(problem, self.linear, self.draws), trees=trees, share=0.5)
 
-    def _mixed(self, problem: Members) -> Learned:
-        """Return a linear model and LightGBM, between which the share is to be chosen."""
-        assert self.draws is not None
-        sample = problem[SAMPLE]
-        n_rows = problem["counts"].n_rows
-        trees = learned_by(TREES, sample, self.draws, n_rows, self.options.units)
-        return replace(self._linear(problem, self.linear), trees=trees.trees, share=0.5)
-
-    def _linear(self, problem: Members, kind: str) -> Learned:
-        """Return a normal model, or a linear model of pairs."""
+    def _solved(self, problem: Members, name: str, draws: Draws) -> Learned:
         options = self.options
-        if kind == NORMAL:
-            assert self.draws is not None
-            n_rows = problem["counts"].n_rows
-            return learned_by(NORMAL, problem[SAMPLE], self.draws, n_rows, options.units)
-        takes_gaps = "imputed" in self.compared
-        return learned_from(problem["pairs"], options.penalty, options.units, takes_gaps)
+        pairs = problem["pairs"]
+        if name == PAIRS:
+            takes_gaps = IMPUTED in self.names
+            return learned_from(pairs, options.penalty, options.units, takes_gaps)
+        if name == IMPUTED:
+            return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, options.units)
+        n_rows = problem["counts"].n_rows
+        return learned_by(name, problem[SAMPLE], draws, n_rows, options.units)
 
     def grid(self, path: Learned) -> np.ndarray:
         """Return the numbers of the candidates that a path stands for."""
-        if self.options.solver == "online":
-            return np.zeros(1)
-        n_candidates = 2
-        if path.trees and path.share < 1.0:
-            n_candidates = 1 + sum(len(shares) for _, shares in linear_models_of(path))
+        n_candidates = 1 if self.draws is None else 1 + len(shares_of(path))
         return np.arange(n_candidates, dtype=np.float64)
 
     def score(
@@ -123,7 +118,7 @@ class LearningProcedure(Procedure):
     ) -> Answer:
         """Measure the candidates on the rows of a fold."""
         models = [predictor_of(path, problem)]
-        if self.options.solver == "pairs":
+        if self.draws is not None:
             models = predictors_of_candidates(path, problem)
         judge = judge_of(self.options, problem, len(budgets))
         sums = LossSums()

@@ -109,7 +109,7 @@ def row_bytes(n_attributes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Training rows in the order of learning; picklable, see :class:`lessons.Examples`.
+    """Training rows in the order of learning; picklable.
 
     A missing value is taken for `fill` (d,); `seed` decides which partitions share a window, and
     `keep` whether windows stay in memory.

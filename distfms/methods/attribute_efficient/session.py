@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,17 +16,16 @@ from distfms.methods.attribute_efficient.draws import (
     drawing_weights,
     smoothed,
 )
-from distfms.methods.attribute_efficient.from_pairs import Learned, Units
+from distfms.methods.attribute_efficient.from_pairs import Learned, Units, learned_from
 from distfms.methods.attribute_efficient.learner import Chain, Drawn, Penalty, improvement_ratio
-from distfms.methods.attribute_efficient.lessons import learned_from
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs
+from distfms.methods.attribute_efficient.pairs import Pairs, inner_folds
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
     CutLinear,
     Predictor,
     limits_between,
 )
-from distfms.stats.base import below, joined
+from distfms.stats.comoments import Moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +52,11 @@ class PairsLearner:
     ----------
     n_attributes : int
     draws : Draws
-        With `phases`, attributes are drawn alike until `n_first` examples are told, and by their
-        second moments afterwards.
     penalty : {"ridge", "lasso"}
     takes_gaps : bool
         Whether what was asked for may be missing.
     n_first : int
+        Examples that are drawn alike before those that are drawn by their second moments.
     units : {"deviations", "raw"}
     """
 
@@ -77,42 +76,65 @@ class PairsLearner:
         self.n_first = n_first
         self.units = units
         self.n_draws = min(draws.n_drawn or n_attributes, n_attributes)
-        self.sums = RunningPairs(n_attributes + 1)
-        self.streams = {draws.seed}
+        self.pairs = Pairs({})
+        self.observed = Moments.empty(n_attributes + 1)
+        self.streams = [draws.seed]
         self._learned: Learned | None = None
+
+    # --- learning ---
 
     def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
         """Learn from rows, numbered from `number`; of each only what is drawn is looked at."""
-        n_first = min(max(self.n_first - self.sums.n_rows, 0), len(rows))
+        n_first = min(max(self.n_first - self.n_examples, 0), len(rows))
         for start, stop in ((0, n_first), (n_first, len(rows))):
             numbers = np.arange(number + start, number + stop)
-            keys = numbers.astype(np.uint64)
-            drawing = self._drawing()
-            drawn = drawing.observe(rows[start:stop].T, keys)
+            drawn = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
             observed = np.vstack([drawn, target[start:stop]])
             is_bad = self._is_bad(observed)
             if is_bad.any():
                 before = f" The {start} rows before have been learned from." if start else ""
-                raise DataError(
-                    f"A value or the target of row {start + np.argmax(is_bad)} is missing, "
-                    f"infinite or beyond ±{LARGEST_VALUE:g}: leave the row out.{before}"
-                )
-            self.sums.learn(observed, numbers % INNER_FOLDS)
+                raise self._refusal(f"row {start + np.argmax(is_bad)}", before)
+            self._add(observed, numbers)
+
+    def tell(
+        self, numbers: list[int], target: np.ndarray, values: np.ndarray, drawn: Sequence[Drawn]
+    ) -> None:
+        """Learn from the values (n, k) of attributes that `draw` returned."""
+        observed = np.full((len(numbers), self.n_attributes + 1), np.nan)
+        attributes = np.array([columns for columns, _ in drawn], dtype=np.int64)
+        np.put_along_axis(observed, attributes.reshape(values.shape), values, axis=1)
+        observed[:, -1] = target
+        is_bad = self._is_bad(observed.T)
+        if is_bad.any():
+            raise self._refusal(f"example {numbers[np.argmax(is_bad)]}")
+        self._add(observed.T, np.array(numbers))
 
     def _is_bad(self, observed: np.ndarray) -> np.ndarray:
         """Return which rows (d + 1, n) nothing can be learned from, shape (n,)."""
         is_far = (np.abs(observed) > LARGEST_VALUE).any(axis=0)
         is_bad: np.ndarray = is_far | np.isnan(observed[-1])
         if not self.takes_gaps:
-            n_seen = np.isfinite(observed[:-1]).sum(axis=0)
-            is_bad |= n_seen < self.n_draws
+            is_bad |= np.isfinite(observed[:-1]).sum(axis=0) < self.n_draws
         return is_bad
+
+    def _refusal(self, name: str, before: str = "") -> DataError:
+        return DataError(
+            f"A value or the target of {name} is missing, infinite or beyond ±{LARGEST_VALUE:g}: "
+            f"correct it, or leave it out.{before}"
+        )
+
+    def _add(self, observed: np.ndarray, numbers: np.ndarray) -> None:
+        """Add rows (d + 1, n), NaN where nothing was observed."""
+        self.pairs = self.pairs.merge(Pairs.of(observed, inner_folds(numbers)))
+        self.observed = self.observed.merge(Moments.from_block(observed))
+        self._learned = None
 
     def _drawing(self) -> Draws:
         """Return the draws, by second moments once the first phase is complete."""
-        if self.n_first and self.draws.weights is None and self.sums.n_rows >= self.n_first:
-            weights = drawing_weights(smoothed(*self.sums.squares()[:, :-1]))
-            self.draws = replace(self.draws, weights=weights)
+        if self.n_first and self.draws.weights is None and self.n_examples >= self.n_first:
+            counts = self.observed.weight[:-1]
+            squares = counts * self.observed.second_moment[:-1]
+            self.draws = replace(self.draws, weights=drawing_weights(smoothed(squares, counts)))
         return self.draws
 
     def draw(self, number: int) -> Drawn:
@@ -122,59 +144,48 @@ class PairsLearner:
             drawn = self._drawing().attributes(np.array([number]), self.n_attributes)[0]
         return drawn, np.ones(self.n_draws)
 
-    def learn_drawn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
-        """Add the pairs of what was observed of example `number`."""
-        seen = ~np.isnan(values)
-        columns = np.append(drawn[0][seen], self.n_attributes)
-        values = np.append(values[seen], target)
-        self.sums.add(number % INNER_FOLDS, columns, np.array([0, len(values)]), values)
+    def content(self) -> dict[str, Any]:
+        """Return what was learned, as the codec takes it."""
+        return {
+            "pairs": self.pairs,
+            "observed": self.observed,
+            "streams": self.streams,
+            "weights": self.draws.weights,
+        }
 
-    def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
-        """Raise DataError if an example cannot be learned from."""
-        if not np.isfinite(target):
-            raise DataError(f"The target of {name} is missing or infinite.")
-        far = np.abs(np.append(values, target)) > LARGEST_VALUE
-        if far.any():
-            names = [f"value of attribute {a}" for a in attributes]
-            name_of_far = [*names, "target"][np.argmax(far)]
-            raise DataError(
-                f"The {name_of_far} of {name} is beyond ±{LARGEST_VALUE:g}, too large to be "
-                "squared: correct it, or divide all of them by a constant."
-            )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return what was learned as named arrays."""
-        weights = {} if self.draws.weights is None else {"weights": self.draws.weights}
-        streams = np.array(sorted(self.streams), dtype=np.uint64)
-        return {**joined({"pairs": self.sums.to_arrays()}), "streams": streams, **weights}
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Inverse of `to_arrays`."""
-        self.sums = RunningPairs.from_arrays(below("pairs/", arrays))
-        self.streams = set(arrays["streams"].tolist())
-        self.draws = replace(self.draws, weights=arrays.get("weights"))
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `content`."""
+        self.pairs = state["pairs"]
+        self.observed = state["observed"]
+        self.streams = state["streams"]
+        self.draws = replace(self.draws, weights=state["weights"])
 
     def merge(self, other: PairsLearner) -> None:
         """Add the examples of another, of other draws."""
-        if self.streams & other.streams:
+        if set(self.streams) & set(other.streams):
             raise SpecError(
                 "The two sessions have the same `random_state`, so they asked for the same "
                 "attributes and may hold the same examples. Start each session with its own."
             )
-        self.sums.merge(other.sums)
-        self.streams |= other.streams
+        self.pairs = self.pairs.merge(other.pairs)
+        self.observed = self.observed.merge(other.observed)
+        self.streams = [*self.streams, *other.streams]
+        self._learned = None
 
+    # --- what was learned ---
+
+    @property
     def _solved(self) -> Learned:
-        if self._learned is None or self._learned.n_examples != self.n_examples:
-            pairs = self.sums.pairs()
-            self._learned = learned_from(pairs, self.penalty, self.units, self.takes_gaps)
+        if self._learned is None:
+            self._learned = learned_from(self.pairs, self.penalty, self.units, self.takes_gaps)
         return self._learned
 
     @property
     def predictor(self) -> Predictor:
         """What predicts rows, of which those with gaps need a learner that takes them."""
-        learned = self._solved()
-        lowest, highest = self.sums.limits
+        learned = self._solved
+        lowest = self.observed.minimum
+        highest = self.observed.maximum
         is_label = lowest[-1] == -1.0 and highest[-1] == 1.0
         fill = np.full(self.n_attributes, np.nan)
         limits = limits_between(lowest, highest, is_label)
@@ -184,30 +195,29 @@ class PairsLearner:
     @property
     def weights(self) -> np.ndarray:
         """Weights by all that was told, shape (d,)."""
-        return self._solved().weights
+        return self._solved.weights
 
     @property
     def intercept(self) -> float:
         """What is predicted for attributes of 0."""
-        return self._solved().intercept
+        return self._solved.intercept
 
     @property
     def n_examples(self) -> int:
         """Examples learned from."""
-        return self.sums.n_rows
+        return int(self.observed.weight[-1])
 
     @property
     def n_seen(self) -> int:
         """Attributes observed."""
-        return int(self.sums.squares()[1, :-1].sum()) if self.sums.n_rows else 0
+        return int(self.observed.weight[:-1].sum())
 
     @property
     def improvement_ratio(self) -> float:
         """ρ of the second moments of what was observed."""
-        if not self.sums.n_rows:
+        if not self.n_examples:
             return float("nan")
-        squares, counts = self.sums.squares()[:, :-1]
-        return improvement_ratio(self.penalty, squares / np.maximum(counts, 1.0))
+        return improvement_ratio(self.penalty, self.observed.second_moment[:-1])
 
 
 class Session:
@@ -239,8 +249,6 @@ class Session:
         """
         self.learner.learn_rows(rows, target, self.n_asked)
         self.n_asked += len(rows)
-
-    # --- asking and telling ---
 
     @property
     def n_open(self) -> int:
@@ -279,8 +287,9 @@ class Session:
         numbers = np.array(numbers, dtype=np.int64, ndmin=1).tolist()
         table = np.array(values, dtype=np.float64, ndmin=2)
         self._check_told(numbers, table, target)
-        for number, row, label in zip(numbers, table, target.tolist(), strict=True):
-            self.learner.learn_drawn(number, label, row, self._open.pop(number))
+        self.learner.tell(numbers, target, table, [self._open[number] for number in numbers])
+        for number in numbers:
+            del self._open[number]
 
     def _check_told(self, numbers: list[int], values: np.ndarray, target: np.ndarray) -> None:
         if len(numbers) != len(target):
@@ -298,41 +307,20 @@ class Session:
             was_asked = 0 <= number < self.n_asked
             if number in numbers[:place] or (was_asked and number not in self._open):
                 raise DataError(f"Example {number} was already told: tell every example once.")
-            if number not in self._open:
+            if not was_asked:
                 raise DataError(
                     f"Example {number} was not asked for: questions so far have the numbers below "
                     f"{self.n_asked}."
                 )
-            attributes, _ = self._open[number]
-            is_known = np.isfinite(values[place])
-            if self.learner.takes_gaps:
-                is_known |= np.isnan(values[place])
-            lacking = ~is_known & (attributes >= 0)
-            if lacking.any():
-                raise DataError(
-                    f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
-                    "is missing or infinite: tell an example once all the values asked for are "
-                    "available."
-                )
-            self.learner.check(values[place], float(target[place]), attributes, f"example {number}")
 
     # --- saving ---
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the state as named arrays."""
-        drawn = list(self._open.values())
-        shape = (len(drawn), self.learner.n_draws)
-        return {
-            **self.learner.to_arrays(),
-            "asked": np.array(self.n_asked),
-            "open/numbers": np.array(list(self._open), dtype=np.int64),
-            "open/attributes": np.reshape([a for a, _ in drawn], shape).astype(np.int64),
-            "open/factors": np.reshape([f for _, f in drawn], shape).astype(np.float64),
-        }
+    def content(self) -> dict[str, Any]:
+        """Return the state, as the codec takes it."""
+        return {"learner": self.learner.content(), "asked": self.n_asked, "open": self._open}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Take the state that a session of the same parameters has saved."""
-        self.learner.restore(arrays)
-        self.n_asked = int(arrays["asked"])
-        drawn = zip(arrays["open/attributes"], arrays["open/factors"], strict=True)
-        self._open = dict(zip(arrays["open/numbers"].tolist(), drawn, strict=True))
+        self.learner.restore(state["learner"])
+        self.n_asked = state["asked"]
+        self._open = state["open"]

@@ -105,7 +105,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "lasso": (
         "AttributeEfficientLasso",
         "number",
-        {"attributes_per_example": 3, "intercept": True, "algorithm": "two_phase_ddaelr"},
+        {"attributes_per_example": 3, "solver": "online", "draws": "two_phase"},
         {},
     ),
     "multiselect": ("FeatureMultiSelector", "number", {"budget": 9.0}, {}),

@@ -74,7 +74,7 @@ def test_ridge_is_the_literal_loop(sampling, bound, factor, least, most):
 def test_ridge_always_projecting(improved):
     rng = np.random.default_rng(3)
     rows = rng.choice([-1.0, 1.0], size=(20_000, 40)), rng.normal(size=20_000)
-    assert compare("ridge", "moments", 20_000, 1e-3, rows=rows, improved=improved) > 0.99
+    assert compare("ridge", "moments", 20_000, 1e-3, rows=rows, improved=improved) > 0.98
 
 
 @SAMPLINGS
@@ -88,10 +88,9 @@ def test_clipping():
 
 
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-@pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("norm", [0.01, 255.0])
-def test_scaling_split_and_base_sampling(penalty, even, norm):
-    compare(penalty, "moments", 3_000, 2.0, even_split=even, norm=norm, improved=False)
+def test_scaling_and_base_sampling(penalty, norm):
+    compare(penalty, "moments", 3_000, 2.0, norm=norm, improved=False)
 
 
 # With long first steps and a small bound the scale has fallen by far when the first phase ends.
@@ -120,24 +119,23 @@ def test_two_phases(penalty, confidence, bound, factor, m1):
 
 def test_what_has_a_share_of_the_examples_has_that_share_of_a_first_phase():
     content = {"attributes_per_example": 4, "first_examples": 100}
-    content |= {"algorithm": "two_phase_ddaerr"}
+    content |= {"draws": "two_phase", "solver": "online"}
     design = design_with(
         AttributeEfficientOptions(**content), 400, 800, bound=1.0, norm=1.0, n_attributes=9
     )
     assert (design.n_examples, design.first_examples) == (400, 50)
 
 
-@pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("improved", [True, False])
 @pytest.mark.parametrize("sampling", ["uniform", "moments", "two_phase"])
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_estimates_are_unbiased(penalty, sampling, improved, even):
+def test_estimates_are_unbiased(penalty, sampling, improved):
     """Of x̃, φ̃ and their product; a mean of 10,000 draws is off by five standard errors in one
-    of 1.7 million cases, and there are 21 means in each of 24 tests."""
+    of 1.7 million cases, and there are 21 means in each of 12 tests."""
     d, norm, n = 10, 2.0, 10_000
     X, y = examples(penalty, 600, d, 2.0)
     X *= norm
-    design = Design(penalty, sampling, d, 5, 600, 2.0, norm, np.mean(X**2, axis=0), even, improved)
+    design = Design(penalty, sampling, d, 5, 600, 2.0, norm, np.mean(X**2, axis=0), improved)
     chain = Chain(design, KEY)
     chain.learn(X[:-1], y[:-1])
     x, target = X[-1], y[-1]

@@ -12,12 +12,13 @@ from distfms.methods.attribute_efficient import from_pairs
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
+    Spectrum,
     full_candidates,
     lasso_candidates,
+    learned_from,
     solve,
 )
-from distfms.methods.attribute_efficient.lessons import learned_from
-from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs
+from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
 
@@ -89,36 +90,6 @@ def test_many_attributes_are_solved_in_a_krylov_space(monkeypatch):
     assert np.abs((solved(pairs).weights - exact.weights) * scale).max() > 0.3
 
 
-@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 40), share=st.floats(0.05, 1.0))
-def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, share):
-    """Added one by one, in two sessions that are merged, one of them stored; means are far off."""
-    rng = np.random.default_rng(seed)
-    observed = 1e6 + rng.normal(size=(6, n))
-    observed[:-1][rng.random((5, n)) > share] = np.nan
-    fold, here = rng.integers(0, 3, size=n), rng.random(n) < rng.random()
-    one, two = RunningPairs(6), RunningPairs(6)
-    for own, mine in ((one, here), (two, ~here)):
-        for t in np.flatnonzero(mine):
-            columns = np.flatnonzero(~np.isnan(observed[:, t]))
-            own.add(int(fold[t]), columns, np.array([0, len(columns)]), observed[columns, t])
-    one.merge(RunningPairs.from_arrays(two.to_arrays()))
-    if n:
-        seen = np.fmin.reduce(observed, axis=1), np.fmax.reduce(observed, axis=1)
-        known = np.isfinite(seen[0])
-        np.testing.assert_array_equal(one.limits[:, known], np.array(seen)[:, known])
-        assert (one.limits[0] > one.limits[1])[~known].all()
-    merged, whole = one.pairs().folds, Pairs.of(observed, fold).folds
-    assert (one.n_rows, list(merged or [0])) == (n, list(whole))
-    everything = CoMoments.from_block(observed).by_column()
-    for name, value in Pairs.of(observed, fold).by_column().items():
-        np.testing.assert_allclose(value, everything[name], rtol=1e-9, atol=1e-7)
-    for number, own in merged.items():
-        wanted = whole[number]
-        np.testing.assert_allclose(own.mean, wanted.mean, rtol=1e-14)
-        np.testing.assert_array_equal(own.pair_counts(), wanted.pair_counts())
-        np.testing.assert_allclose(own.comoment, wanted.comoment, rtol=1e-9, atol=1e-7)
-
-
 def test_the_noise_level_makes_the_moments_definite():
     """Also where pairs contradict one another by more than chance."""
     rng, n = np.random.default_rng(0), 3000
@@ -130,14 +101,14 @@ def test_the_noise_level_makes_the_moments_definite():
     A, _, noise = literal.scaled(A, v, V, True)
     least = -np.linalg.eigvalsh(A)[0]
     assert noise == least > 5 * np.sqrt((V / np.outer(v, v)).sum() / 3)
-    found = solved(pairs_of(rows, common, np.arange(n) // 3 % 5))
-    assert found.noise_level == pytest.approx(least)
+    moments, _, _ = FoldPairs([pairs_of(rows, common, np.zeros(n)).folds[0]] * 2).without(0)
+    assert Spectrum.of(moments, "deviations").noise == pytest.approx(least)
 
 
 def test_pairs_of_few_values_among_many_columns():
     """Are added up one by one, to the same statistic."""
     rng = np.random.default_rng(4)
-    observed = 3.0 + rng.normal(size=(600, 80))
+    observed = 1e6 + rng.normal(size=(600, 80))
     observed[:-1][rng.random((599, 80)) > 0.05] = np.nan
     sparse = Pairs.of(observed, np.zeros(80)).folds[0]
     dense = CoMoments.from_block(observed)
@@ -145,7 +116,7 @@ def test_pairs_of_few_values_among_many_columns():
     np.testing.assert_allclose(sparse.mean, dense.mean, rtol=1e-13)
     np.testing.assert_array_equal(sparse.pair_weight, dense.pair_weight)
     for name in ("comoment", "cross"):
-        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-12)
+        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-8)
 
 
 def test_draws_follow_the_weights() -> None:
@@ -168,24 +139,6 @@ def test_weights_of_draws() -> None:
     )
     np.testing.assert_allclose(drawing_weights(np.zeros(2)), 0.5)
     np.testing.assert_allclose(smoothed(np.array([8.0, 0.0]), np.array([2.0, 2.0])), [3.0, 1.0])
-
-
-def independent(rng, n):
-    X = rng.normal(size=(n, 20))
-    return X, X @ rng.choice([-1.0, 1.0], size=20)
-
-
-def of_factors(rng, n):
-    X = rng.normal(size=(n, 4)) @ rng.normal(size=(4, 60)) + 0.5 * rng.normal(size=(n, 60))
-    y = X[:, :30].sum(axis=1)
-    return X, y / y.std() + 0.5 * rng.normal(size=n)
-
-
-@pytest.mark.parametrize(("made", "trusting"), [(of_factors, True), (independent, False)])
-def test_covariances_that_hold_in_other_rows_are_trusted(made, trusting) -> None:
-    X, y = made(np.random.default_rng(0), N)
-    shares = solved(pairs_of(observed_of(Draws(8, 0), X), y)).shares
-    assert (shares[16:].sum() == 0.0) == trusting
 
 
 def test_lasso_leaves_out_what_plays_no_part() -> None:

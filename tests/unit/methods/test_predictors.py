@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from distfms.methods.attribute_efficient import from_pairs, gaps, predictors
-from distfms.methods.attribute_efficient.from_pairs import FoldPairs
-from distfms.methods.attribute_efficient.gaps import solve_gaps
-from distfms.methods.attribute_efficient.normal import normal_models
+from distfms.methods.attribute_efficient import from_pairs, predictors
+from distfms.methods.attribute_efficient.from_pairs import learned_from
+from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
@@ -35,20 +34,17 @@ def rows_of(seed, n=N, d=D, share=0.5):
     return np.where(rng.random((n, d)) < share, whole, np.nan).T, y
 
 
-def folds_of(rows, y, fold=FOLD):
-    return FoldPairs([*Pairs.of(np.vstack([rows, y]), fold).folds.values()])
-
-
 def unlimited(d):
     return np.tile([[-np.inf], [np.inf]], d + 1)
 
 
 def model_of(rows, y, limits=None, units="deviations"):
-    """A predictor of rows with gaps, and 7 for those without."""
+    """A predictor of rows with gaps, and of those without."""
     d = len(rows)
     limits = unlimited(d) if limits is None else limits
-    whole = CutLinear(np.zeros((1, d)), np.array([7.0]), np.zeros(d), limits)
-    return ByPattern(whole, solve_gaps(folds_of(rows, y), units))
+    learned = learned_from(Pairs.of(np.vstack([rows, y]), FOLD), "ridge", units, takes_gaps=True)
+    whole = CutLinear(learned.weights[None], np.array([learned.intercept]), np.zeros(d), limits)
+    return ByPattern(whole, learned.gaps)
 
 
 @pytest.mark.parametrize("units", ["deviations", "raw"])
@@ -60,9 +56,8 @@ def test_rows_with_gaps_are_predicted_as_by_a_solve_for_each(units):
     model = model_of(rows, y, limits, units)
     others = rows_of(1)[0] * 2.0  # beyond what was observed too
     wanted = literal.predict_gaps(rows.T, y, FOLD, others.T, units == "deviations")
-    found, partly = model(others)[0], np.isnan(others).any(axis=0)
-    np.testing.assert_allclose(found[partly], wanted[partly], rtol=1e-9)
-    np.testing.assert_array_equal(found[~partly], np.clip(7.0, y.min(), y.max()))
+    found = model(others)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
     assert model(rows[:, 4:5])[0] == pytest.approx(y.mean())
     stored = ByPattern(model.whole, Gaps.from_arrays(model.gaps.to_arrays()))
     np.testing.assert_array_equal(stored(others)[0], found)
@@ -98,8 +93,7 @@ def test_many_attributes_are_solved_for_step_by_step(monkeypatch):
     direct = own.weights(seen)
     monkeypatch.setattr(predictors, "MOST_DIRECT", 0)
     np.testing.assert_allclose(own.weights(seen), direct, rtol=1e-6, atol=1e-9)
-    monkeypatch.setattr(gaps, "MOST_DECOMPOSED", 2)  # in Krylov spaces, of A as it is
-    monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 2)
+    monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 2)  # in Krylov spaces, of A as it is
     found = model_of(rows, y)
     assert np.linalg.eigvalsh(found.gaps.gram)[0] > 0
     partly = np.isnan(rows).any(axis=0)
@@ -122,7 +116,7 @@ def test_nothing_was_seen():
 
 
 def normal_of(rows, y):
-    gaps, _ = normal_models(rows, y)
+    gaps = normal_model(rows, y)
     weights = np.zeros((1, len(rows)))
     weights[0, gaps.columns] = gaps.weights(np.ones((1, len(gaps.columns)), dtype=bool))
     intercept = gaps.mean[-1:] - weights[:, gaps.columns] @ gaps.mean[:-1]
@@ -169,5 +163,5 @@ def test_units_do_not_matter_to_a_normal_model(seed, exponents):
 
 
 def test_there_is_no_normal_model_of_what_does_not_vary():
-    assert normal_models(np.ones((2, 9)), np.arange(9.0)) == []
-    assert normal_models(np.arange(18.0).reshape(2, 9), np.ones(9)) == []
+    assert normal_model(np.ones((2, 9)), np.arange(9.0)) is None
+    assert normal_model(np.arange(18.0).reshape(2, 9), np.ones(9)) is None
