@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "distfms").rglob("*.py"))
 # A module of a method is impure when a word of its name says that it reads (or hashes), composes
-# or shows; trees are learned and kept by LightGBM, from rows, and k-means is that of dask-ml.
+# or shows; trees are learned and kept by LightGBM, from rows.
 IMPURE = {"flow", "form", "data", "slabs", "method", "read", "draws", "learners", "choices"}
-IMPURE |= {"statistics", "references", "options", "predictor", "figures", "trees", "kmeans"}
+IMPURE |= {"statistics", "references", "options", "predictor", "figures", "trees"}
 IMPURE |= {"sample", "fits", "race"}
 METHOD_FOLDERS = {p.name for p in (ROOT / "distfms" / "methods").iterdir() if p.is_dir()}
 METHOD_FOLDERS -= {"frame"}  # what all of them share

@@ -10,7 +10,6 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from distfms.stats.codec import decode
 from tests.e2e.jobs import content
 from tests.e2e.landmarks_jobs import N, landmarks_job, smooth_rows
 from tests.e2e.sequence_jobs import write_rows
@@ -115,21 +114,6 @@ def test_bounded_work_decides_how_many_landmarks_there_may_be(options, n_rows, m
     assert given.most_landmarks(n_rows, 20) == most
 
 
-def test_landmarks_by_kmeans(data, columns, tmp_path):
-    own = {"landmarks_from": "kmeans", "similarity": ["linear", "gaussian"], "landmarks": 15}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
-    selection = content(folder, "selection.json")
-    assert selection["similarity"] == "gaussian"
-    X = np.column_stack([columns[f"x{j}"] for j in range(3)])
-    sample = decode((folder / "statistics" / "landmarks.step").read_bytes()).sample.train()
-    rows = [int(name[1:]) for name in sample.ids]
-    Z = (X[rows] - X[rows].mean(axis=0)) / X[rows].std(axis=0)
-    wanted = [f"r{rows[i]}" for i in literal.kmeans(Z, 15, 100)]
-    assert selection["landmarks"] == wanted
-    with pytest.raises(SpecError, match="kmeans` cannot be used: the features are similarities"):
-        run_job(landmarks_job(data, tmp_path, landmarks={**own, "similarity": "precomputed"}))
-
-
 def test_landmarks_of_a_table(columns, tmp_path):
     gaps = {**columns, "y": np.where(np.arange(N) % 3 == 0, np.nan, columns["y"])}
     data = write_rows(tmp_path / "rows", gaps)
@@ -161,4 +145,4 @@ def test_precomputed_similarities(columns, tmp_path):
     narrow = {name: own[name] for name in ("id", *selection["landmarks"])}
     found = predicted(folder, write_rows(tmp_path / "narrow", narrow), tmp_path / "out.parquet")
     assert np.mean((found - columns["y"]) ** 2) < 0.4 * columns["y"].var()
-    assert content(folder, "metrics.json")["baselines"].keys() == {"all landmarks", "mean"}
+    assert content(folder, "metrics.json")["baselines"].keys() == {"mean"}

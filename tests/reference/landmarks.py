@@ -83,15 +83,10 @@ def insensitive(y: float, epsilon: float) -> Corners:
     return [(1.0, -y - epsilon), (-1.0, y - epsilon)]
 
 
-def all_margins(level: int, thresholds: Vector, gamma: float) -> Corners:
-    """IMC: Σ_{j ≤ y} [f − b_j]_γ + Σ_{j > y} [b_j − f]_γ with [x]_γ = max(γ − x, 0), y from 0."""
-    below = [(-1.0, gamma + b) for b in thresholds[:level]]
-    return below + [(1.0, gamma - b) for b in thresholds[level:]]
-
-
 def margin(level: int, thresholds: Vector, gamma: float) -> Corners:
-    """EXC: the same of the thresholds beside the level alone."""
-    return all_margins(min(level, 1), thresholds[max(level - 1, 0) : level + 1], gamma)
+    """EXC: [f − b_y]_γ + [b_{y+1} − f]_γ with [x]_γ = max(γ − x, 0), y from 0."""
+    below = [(-1.0, gamma + b) for b in thresholds[level - 1 : level] if level]
+    return below + [(1.0, gamma - b) for b in thresholds[level : level + 1]]
 
 
 def hinge(is_class: bool) -> Corners:
@@ -168,20 +163,6 @@ def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: 
     """Sizes of the slopes of the smoothed ε-insensitive loss along centred similarities."""
     slopes = [smoothed_slope(a - b, epsilon, beta) for a, b in zip(f, y, strict=True)]
     return [abs(dot(slopes, column)) for column in (K - K.mean(axis=0)).T]
-
-
-def kmeans(rows: np.ndarray, n: int, most: int) -> list[int]:
-    """Rows nearest to the centres of k-means that begins at the first n, each once; then others."""
-    centres = rows[:n].copy()
-    for _ in range(most):
-        nearest = [max(range(n), key=lambda c: euclidean(x, centres[c])) for x in rows]
-        own = [rows[np.equal(nearest, c)] for c in range(n)]
-        moved = [few.sum(axis=0) / max(len(few), 1) for few in own]
-        if np.sum((centres - moved) ** 2) < 1e-4:
-            break
-        centres = np.array(moved)
-    found = [max(range(len(rows)), key=lambda i: euclidean(rows[i], c)) for c in centres]
-    return list(dict.fromkeys([*found, *range(len(rows))]))[:n]
 
 
 def metric_similarity(name: str, x: Vector, z: Vector, T: np.ndarray, sigma: float) -> float:

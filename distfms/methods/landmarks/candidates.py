@@ -206,20 +206,6 @@ class Comparison:
         return np.minimum(moved, np.maximum(measured, chosen))
 
 
-def corrections(losses: np.ndarray, weight: np.ndarray, rule: Rule) -> np.ndarray:
-    """Return the loss on each fold of what the others choose, less that of what all chose.
-
-    Parameters
-    ----------
-    losses : ndarray of shape (n_candidates, n_folds)
-    weight : ndarray of shape (n_folds,)
-    rule : callable
-    """
-    folds = np.arange(len(weight))
-    choices = chosen_without(losses, weight, rule)
-    return np.asarray(losses[choices, folds] - losses[rule(losses, weight)])
-
-
 @dataclass(frozen=True, eq=False)
 class FoldChoice:
     """What folds chose among values by squared error.
@@ -227,13 +213,11 @@ class FoldChoice:
     Attributes
     ----------
     value : float
-    folds : tuple of int
     added : ndarray of shape (n_folds,)
         By how much the error of each fold is greater of what the other folds choose.
     """
 
     value: float
-    folds: tuple[int, ...]
     added: np.ndarray
 
     @classmethod
@@ -241,13 +225,10 @@ class FoldChoice:
         """Choose among what was tried, by what folds answered an item."""
         losses = answers.values(item, "mse")
         weight = np.array(answers.weight)
-        value = float(tried[rule(losses, weight)])
-        return cls(value, answers.folds, corrections(losses, weight, rule))
-
-    def corrections_of(self, folds: Sequence[int]) -> np.ndarray:
-        """Return what is added to the errors of some folds."""
-        by_fold = dict(zip(self.folds, self.added, strict=True))
-        return np.array([by_fold.get(fold, 0.0) for fold in folds])
+        chosen = rule(losses, weight)
+        choices = chosen_without(losses, weight, rule)
+        folds = np.arange(len(weight))
+        return cls(float(tried[chosen]), losses[choices, folds] - losses[chosen])
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,21 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.choose import fewest, is_better
+from distfms.methods.frame.choose import is_better
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.judge import explained
 from distfms.methods.frame.moments import Solved, metrics_of, on_folds
 from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.learners import TEST, TRAIN, Judged, Squared
 from distfms.methods.landmarks.read import LandmarkData
-from distfms.methods.landmarks.read_similarities import LinearScores
 from distfms.methods.landmarks.references import TREES, references
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES
 from distfms.stats.base import FoldMeans, over_folds
 from distfms.stats.classification import class_report
-
-#: Rows whose predictions the report shows.
-_SHOWN_ROWS = 400
 
 
 def evaluate(
@@ -42,13 +39,12 @@ def evaluate(
     if validated is not None:
         trees = metrics["baselines"].get(TREES)
         metrics["beside"] = {TREES: behind_it(validated, measure, trees)} if trees else {}
-        metrics["enough"] = fewest_enough(validated, measure, metrics["curves"][0]["points"])
         report_honestly(metrics, validated, honest_values(learner, validated, choices))
     if data.choice is not None:
         metrics["candidates"] = data.choice.listed()
         metrics["constant"] = beside_constant(data, metrics, validated)
     if data.classes is None:
-        return {**metrics, "predicted": predict_sample(learner, solved)}
+        return metrics
     return {**metrics, "classes": classes_by(learner, solved, validated, judged)}
 
 
@@ -91,23 +87,13 @@ def beside_constant(
     return {"answer": answer, "model_is_better": better}
 
 
-def fewest_enough(
-    validated: FoldAnswers, measure: str, points: Sequence[Mapping[str, Any]]
-) -> float | None:
-    """Return the fewest landmarks that are not behind the best by more than a standard error."""
-    values = validated.values(0, measure)
-    losses = -values if MEASURES[measure] else values
-    if not np.isfinite(losses).all(axis=-1).any():  # a ranking needs grades that differ
-        return None
-    return float(points[fewest(losses, validated.weight)]["budget"])
-
-
 def honest_values(
     learner: Squared, validated: FoldAnswers, choices: Sequence[FoldChoice | None]
 ) -> dict[str, np.ndarray]:
     """Return measures (n_folds,) of the model, as if no fold had a say in what was chosen."""
     folds = list(validated.folds)
-    measures = {name: values[-1] for name, values in fold_measures(validated).items()}
+    names = [name for name in validated.answers[0][0] if "/" not in name]
+    measures = {name: validated.values(0, name)[-1] for name in names}
     honest = dict[str, np.ndarray]()
     choice = learner.data.choice
     if choice is not None and not choice.is_by_parts and choices_were_made(learner):
@@ -120,17 +106,10 @@ def honest_values(
     for fold_choice in choices:
         if fold_choice is not None:
             mse = honest.get("mse", measures["mse"])
-            honest["mse"] = mse + fold_choice.corrections_of(folds)
+            honest["mse"] = mse + fold_choice.added
     if "mse" in honest and "r2" in measures:
-        honest["r2"] = honest_shares(measures["mse"], measures["r2"], honest["mse"])
+        honest["r2"] = explained(honest["mse"], learner.data.deviation**2)
     return honest
-
-
-def honest_shares(mse: np.ndarray, r2: np.ndarray, honest: np.ndarray) -> np.ndarray:
-    """Return R² of other errors, whose whole variance is that of errors and R²."""
-    variance = np.full(len(mse), np.nan)
-    np.divide(mse, 1.0 - r2, out=variance, where=r2 < 1)
-    return r2 - np.nan_to_num((honest - mse) / variance)
 
 
 def choices_were_made(learner: Squared) -> bool:
@@ -139,12 +118,6 @@ def choices_were_made(learner: Squared) -> bool:
     assert choice is not None
     compared = [form for form in choice.comparison.forms[1:] if form.label != COLUMNS]
     return learner.job.options.ridge is None or len(compared) > 1
-
-
-def fold_measures(validated: FoldAnswers) -> dict[str, np.ndarray]:
-    """Return what folds say of the chosen rule, (n_budgets, n_folds) by measure."""
-    names = [name for name in validated.answers[0][0] if "/" not in name]
-    return {name: validated.values(0, name) for name in names}
 
 
 def report_honestly(
@@ -195,17 +168,3 @@ def how_far(by: FoldMeans) -> dict[str, float | None]:
     """Return how far the model is behind another, as ``metrics.json`` has it."""
     error = number_or_none(by.standard_error)
     return {"behind": number_or_none(by.mean), "standard_error": error}
-
-
-def predict_sample(learner: Squared, solved: Solved) -> dict[str, Any]:
-    """Predict some sampled rows: held-out ones where there are any."""
-    data = learner.data
-    sample = data.landmarks.sample
-    rows = TEST if sample.test.n_rows else TRAIN
-    shown = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
-    features, target, _ = np.split(shown.values, [data.plan.n_features, data.plan.n_features + 1])
-    path = solved.path
-    models = solved.procedure.models(solved.problem, path, [len(path.order)])
-    scores = LinearScores(data.maps[path.label], models[-1:], learner.limits)
-    predictions = scores(features)[0, 0]
-    return {"rows": rows, "true": target[0].tolist(), "predicted": predictions.tolist()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
@@ -10,7 +9,6 @@ from distfms.methods.landmarks.answer_figures import explained_share, headline, 
 from distfms.report.formatting import count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
-    Curve,
     class_numbers,
     class_section,
     curves_of,
@@ -21,7 +19,7 @@ from distfms.report.metrics import (
     value_range,
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table
-from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.sections import notes, usage
 
 __all__ = ["SUBTITLE", "headline", "sections"]
@@ -40,16 +38,14 @@ _MEASURES = (
 
 def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
-    model = [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]
     return [
         PageSection("", _answer_blocks(run)),
         PageSection("Beside other models", [_baseline_table(run)]),
         PageSection("What the folds compared", [_candidate_table(run)]),
-        PageSection("The metric", _metric_tables(run)),
         PageSection("The landmarks", [_landmark_table(run)]),
         PageSection("Quality of the similarities", [_goodness_table(run)]),
         class_section(run.metrics),
-        PageSection("The model", model),
+        PageSection("The model", measure_tables(run.metrics, _MEASURES)),
     ]
 
 
@@ -81,7 +77,7 @@ def _column_figure(run: FinishedRun) -> list[Figure]:
         x_percent=True,
     )
     caption = "The columns that matter to the metric: their shares in squared distances of rows."
-    return [Figure(chart, caption + more(len(weights), _BARS_SHOWN, "in the table"))]
+    return [Figure(chart, caption + more(len(weights), _BARS_SHOWN, "in selection.json"))]
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
@@ -91,9 +87,6 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection = run.selection
     n_landmarks = len(selection["landmarks"])
     source = f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}"
-    enough = run.metrics.get("enough")
-    if enough is not None and enough < n_landmarks:
-        source += f"; {number(enough)} are within a standard error"
     numbers = [
         KeyNumber(number(n_landmarks), "landmarks", source),
         KeyNumber(number(judged(run)[measure]), title, rows),
@@ -123,43 +116,25 @@ def _error_figure(run: FinishedRun) -> Figure:
     reading = reading_of(run)
     measure = run.metrics["measure"]
     curves = list(curves_of(run.metrics).values())
-    lines = _curve_lines(run, curves)
+    lines = []
+    for style, curve in enumerate(curves):
+        is_chosen = curve.name == run.selection["similarity"]
+        lines.append(curve.line(reading, measure, curve.name, style=style, bold=is_chosen))
     highest = _MOST_ABOVE * value_range(lines)[1]
-    always_drawn = ""
-    if run.selection["task"] == "sparse":
-        always_drawn = f"kernel regression, {run.selection['similarity']}"
     ends = [min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)]
-    above = []
     for name, error in _references(run).items():
-        if error <= highest or name == always_drawn:
+        if error <= highest:
             lines.append(Line(name, ends, [error] * 2, style=len(lines), dashed=True))
-        else:
-            above.append(f"{name} ({number(error, 3)})")
+    title = measure_title(measure)
     chart = line_chart(
         lines,
         title="Error against the number of landmarks",
         xlabel="landmarks",
-        ylabel=measure_title(measure),
+        ylabel=title,
         log_x=True,
     )
-    title = measure_title(measure, capital=True)
-    caption = f"{title} against the number of landmarks: {ROWS[reading]}."
-    if len(lines) > len(curves):
-        caption += " Dashed: references."
-    if above:
-        caption += f" Above the chart: {', '.join(sorted(above))}."
-    return Figure(chart, caption)
-
-
-def _curve_lines(run: FinishedRun, curves: Sequence[Curve]) -> list[Line]:
-    chosen = run.selection["similarity"]
-    measure = run.metrics["measure"]
-    lines = []
-    for style, curve in enumerate(curves):
-        is_chosen = curve.name == chosen
-        line = curve.line(reading_of(run), measure, curve.name, style=style, bold=is_chosen)
-        lines.append(line)
-    return lines
+    caption = f"{measure_title(measure, capital=True)} against the number of landmarks: "
+    return Figure(chart, f"{caption}{ROWS[reading]}. Dashed: references, as far as they fit in.")
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -212,32 +187,20 @@ def _candidate_table(run: FinishedRun) -> Table:
     return Table(rows, caption, emphasis=chosen)
 
 
-def _metric_tables(run: FinishedRun) -> list[Block]:
-    """List what the metric weighs."""
-    weights = list(run.selection["metric"].get("weights", {}).items())
-    if not weights:
-        return []
-    rows = [{"Column": name, "Weight": share} for name, share in weights[:_COLUMNS_SHOWN]]
-    caption = "Share of each column in squared distances of standardised rows."
-    caption += more(len(weights), _COLUMNS_SHOWN, "in selection.json")
-    return [Table(rows, caption, {"Weight": "percent"})]
-
-
 def _landmark_table(run: FinishedRun) -> Table:
     weights = run.weights["weights"][-1]
-    n_scores = weights.shape[1]
-    titles = [f"Weight {number_of_score + 1}" for number_of_score in range(n_scores)]
-    if n_scores == 1:
-        titles = ["Weight"]
+    titles = [f"Weight {score + 1}" for score in range(weights.shape[1])]
     landmarks = run.selection["landmarks"]
     rows = []
     for place, name in enumerate(landmarks[:_LANDMARKS_SHOWN]):
+        of_landmark = weights[place].tolist()
         row = {"Order": place + 1, "Row": str(name)}
-        rows.append(row | dict(zip(titles, weights[place].tolist(), strict=True)))
+        row |= zip(titles, of_landmark, strict=True)
+        rows.append(row)
     how = "in the order of choice" if run.selection["task"] == "sparse" else "in random order"
-    caption = f"The landmarks {how}, and the weight of the similarity to each."
+    caption = f"The landmarks {how}, and the weight of the similarity to each in every score."
     caption += more(len(landmarks), _LANDMARKS_SHOWN, "in selection.json")
-    return Table(rows, caption)
+    return Table(rows, caption, dict.fromkeys(titles, "measure"))
 
 
 def _goodness_table(run: FinishedRun) -> Table:
@@ -266,23 +229,3 @@ def _goodness_table(run: FinishedRun) -> Table:
     )
     kinds = {"Share τ": "percent"}
     return Table(rows, caption, kinds, emphasis=chosen)
-
-
-def _predicted_figure(run: FinishedRun) -> list[Block]:
-    """Draw predictions against true values; of classes nothing."""
-    predicted: Mapping[str, Any] | None = run.metrics.get("predicted")
-    if predicted is None:
-        return []
-    pairs = zip(predicted["true"], predicted["predicted"], strict=True)
-    points = [Point(f"row {place}", *pair) for place, pair in enumerate(pairs, 1)]
-    chart = scatter_chart(
-        points,
-        title="Predicted against true values",
-        xlabel="true value",
-        ylabel="prediction",
-        diagonal=True,
-        n_labels=0,
-    )
-    rows = count(len(points), "sampled row")
-    caption = f"Predictions against true values: {rows}, {ROWS[predicted['rows']]}."
-    return [Figure(chart, caption)]

@@ -19,7 +19,6 @@ from distfms.methods.frame.moments import NamedRule
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.squared import (
     COLUMNS,
-    DENSE,
     MODELS,
     LandmarkPath,
     LandmarkProcedure,
@@ -27,7 +26,6 @@ from distfms.methods.landmarks.squared import (
     SquaredProblem,
     as_array,
     ladder,
-    stepwise,
 )
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, Slopes
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
@@ -65,14 +63,6 @@ class EmbeddedRows:
     weight: np.ndarray
 
 
-def joined_rows(rows: Sequence[EmbeddedRows], label: str) -> EmbeddedRows:
-    """Join rows of several parts, with one similarity: few rows cost little more than none."""
-    similarities = np.concatenate([part.similarities[label] for part in rows], axis=1)
-    target = np.concatenate([part.target for part in rows])
-    weight = np.concatenate([part.weight for part in rows])
-    return EmbeddedRows(-1, {label: similarities}, target, weight)
-
-
 @dataclass(frozen=True, eq=False)
 class FitPass:
     """Loss, gradient and Hessian of a model over rows but those of one fold.
@@ -101,12 +91,11 @@ class FitPass:
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
         """Add up over rows, some at a time."""
         step = max(256, _BLOCK_VALUES // max(len(self.centre), 1))
-        parts = [part for part in rows if part.part != self.left_out]
-        if len(parts) > 1 and sum(len(part.target) for part in parts) <= step:
-            parts = [joined_rows(parts, self.label)]
         sums = Sums({})
         add = self._gradient if self.kind == "landmark" else self._derivatives
-        for part in parts:
+        for part in rows:
+            if part.part == self.left_out:
+                continue
             for start in range(0, len(part.target), step):
                 sums = sums.merge(Sums(add(part, slice(start, start + step))))
         return sums
@@ -242,20 +231,6 @@ class PenalisedLoss:
 # --- the procedure ------------------------------------------------------------------------------
 
 
-def _on_landmarks(
-    loss: Loss, problem: SquaredProblem, extra: np.ndarray, order: Any, weights: np.ndarray
-) -> Linear:
-    """Return the model with weights (k,) of landmarks."""
-    landmarks = np.array(order, dtype=np.intp)
-    offset = loss.offset(extra) - problem.mean[landmarks] @ weights
-    return Linear(landmarks, weights[:, np.newaxis], offset, extra)
-
-
-def _last_sizes(n_landmarks: int, keep: int) -> list[int]:
-    """Return the numbers of a ladder that are no less than a tenth of those kept."""
-    return [k for k in ladder(n_landmarks) if 10 * k >= keep]
-
-
 @dataclass(frozen=True, eq=False)
 class PassProblem:
     """Co-moments of similarities, and passes over the rows that they sum up.
@@ -341,58 +316,17 @@ class PassProcedure(LandmarkProcedure):
             return 1.0
         return float(np.sqrt(problem.target_variance)) or 1.0
 
-    def shards(self, problem: Any, rule: NamedRule) -> tuple[()]:
-        """Return none: gradients over rows tell which landmark is next."""
-        return ()
-
-    def search(self, problem: Any, rule: NamedRule, **where: Any) -> Any:
+    def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
-        if rule.name == DENSE:
-            squared = problem.squared[self.rules[0].name]
-            sizes = _last_sizes(squared.n_landmarks, self.keep)
-            return self.dense()._search(problem, self.rules[0], sizes)
         squared = problem.squared[rule.name]
         if rule.name == COLUMNS:
             changes = {"task": "regression", "ridge": squared.ridge, "bound": None}
             options = self.options.model_copy(update=changes)
             plain = replace(self, options=options, loss=replace(self.loss, has_intercept=True))
             return plain._search(problem, rule, [0, squared.n_landmarks])
-        if self.options.takes_steps:
-            return self._steps(squared, rule.name, _maker(problem, rule.name))
         keep = min(self.keep, squared.n_landmarks)
-        return self._search(problem, rule, _last_sizes(keep, keep))
-
-    def _steps(self, problem: SquaredProblem, label: str, make_pass: MakePass) -> LandmarkPath:
-        """Take the steps of Algorithm 2, a pass for each; with an intercept all is centred."""
-        extra = self.start(problem)
-        unit = float(np.sqrt(problem.target_variance))
-        ridge = self.ridge(problem)
-        penalty = problem.added(ridge / unit)
-
-        model = partial(_on_landmarks, self.loss, problem, extra)
-
-        def slope(order: Any, weights: np.ndarray) -> np.ndarray:
-            sums = make_pass(self.loss, model(order, weights), "landmark")
-            gradient = sums["gradient"][:, 0] / sums["weight"]
-            return np.asarray(gradient + penalty[:, order] @ weights)
-
-        curvature = self.loss.steepest * np.diagonal(problem.covariance)[:-1]
-        bound = self.options.bound
-        assert bound is not None
-        steps = stepwise(
-            slope,
-            n_kept=min(self.keep, problem.n_landmarks),
-            bound=bound,
-            smoothness=float((curvature + np.diagonal(penalty)).max()),
-            least=self.options.tolerance * unit,
-        )
-        order = steps["order"]
-        models = [model(order[:0], np.zeros(0))]
-        if len(order):
-            sizes = ladder(len(order))
-            models = [model(order[:k], steps["weights"][k - 1, :k]) for k in sizes]
-        progress = {name: steps[name].item() for name in ("n_steps", "gap")}
-        return LandmarkPath(label, order, ridge, models=tuple(models), progress=progress)
+        sizes = [k for k in ladder(keep) if 10 * k >= keep]
+        return self._search(problem, rule, sizes)
 
     def _search(self, problem: Any, rule: NamedRule, sizes: Sequence[int]) -> LandmarkPath:
         """Fit models of some sizes; of `sparse`, choose a landmark after each fit."""

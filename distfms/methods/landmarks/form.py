@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Any
 
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Grid, Inputs, Job
+from distfms.methods.frame.contract import ON_RAY, Grid, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
@@ -84,22 +83,10 @@ def _check(form: LandmarkForm) -> None:
             "`landmarks.similarity` lists `precomputed` beside others: the features are either "
             "similarities or values to compare."
         )
-    is_clustered = form.options.landmarks_from == "kmeans"
-    if is_clustered and (PRECOMPUTED in names or find_spec("dask_ml") is None):
-        why = (
-            "the features are similarities" if PRECOMPUTED in names else "dask-ml is not installed"
-        )
-        raise SpecError(f"`landmarks.landmarks_from: kmeans` cannot be used: {why}.")
     if PRECOMPUTED in names and form.roles.text_features:
         raise SpecError(
             f"With the similarity `precomputed` all features are numbers; "
             f"{form.roles.text_features[0]!r} holds texts. Leave it out with `data.exclude`."
-        )
-    is_ranking = form.options.task == "ranking"
-    if len(form.similarities) > 1 and is_ranking and form.inputs.section.folds < 2:
-        raise SpecError(
-            "`landmarks.similarity` is a list for cross-validation to choose from by NDCG: set "
-            "`data.folds` to at least 2, or name one similarity."
         )
     if form.options.task == "ranking" and form.roles.query is None:
         raise SpecError(
@@ -177,7 +164,7 @@ class LandmarkForm(RowForm):
         """What models are measured by."""
         if self.by_passes:
             return ERRORS if self.has_classes else ERRORS[:-1]
-        return ("mse", "r2", *(RANKING_MEASURES if self.options.task == "ranking" else ()))
+        return ("mse", *(RANKING_MEASURES if self.options.task == "ranking" else ()))
 
     @property
     def main_measure(self) -> str:
@@ -271,9 +258,7 @@ class LandmarkForm(RowForm):
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
         n_rules = self.n_similarities + (COLUMNS in self.options.baselines)
         n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
-        candidates = {"candidates": NO_GAIN} if procedure.is_greedy else {}
-        folds = actors_on_moments(n_folds, n_rules, of_rule)
-        return {**embeddings, **candidates, **folds}
+        return {**embeddings, **actors_on_moments(n_folds, n_rules, of_rule)}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -37,7 +37,6 @@ from distfms.methods.frame.moments import (
     NamedRule,
     Solved,
     Tuned,
-    TunedItem,
     points_on_folds,
     scores_of,
     search_all,
@@ -49,20 +48,12 @@ from distfms.methods.landmarks.form import CUTOFFS, RANKING_MEASURES
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.read_similarities import EmbeddedReader, LinearScores, split_learned
-from distfms.methods.landmarks.squared import (
-    COLUMNS,
-    DENSE,
-    MODELS,
-    LandmarkPath,
-    LandmarkProcedure,
-)
-from distfms.solve.losses import AllMargins, EpsilonInsensitive, Loss, Margin, OrdinalMargin
+from distfms.methods.landmarks.squared import COLUMNS, MODELS, LandmarkPath, LandmarkProcedure
+from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, OrdinalMargin
 from distfms.stats.base import merge_tree
 
 #: Sets of rows that are judged as a whole.
 TRAIN, TEST = "train", "test"
-#: Numbers of similarities that are summed up at once, as threads cost more than these.
-_FEW_VALUES = 2**20
 
 MakePass = Callable[[Any], Sums]
 
@@ -147,8 +138,6 @@ class Squared:
         if options.landmarks != "auto" and not options.is_precomputed:  # `tune` may try fewer
             n_landmarks = min(n_landmarks, options.landmarks)
         names = list(self.labels)
-        if options.task == "sparse" and "all_landmarks" in options.baselines:
-            names.append(DENSE)
         if COLUMNS in options.baselines:
             names.append(COLUMNS)
         rules = tuple(NamedRule(name) for name in names)
@@ -170,47 +159,37 @@ class Squared:
         return self.fitted_on_folds(work)
 
     def with_measures(self, answers: FoldAnswers, work: FoldWork) -> FoldAnswers:
-        """Return answers with what rows of the folds say of their models in place of these."""
-        tuned = work.evaluate if isinstance(work.evaluate, Tuned) else None
+        """Return answers to points of a grid, with what rows say of models in place of these."""
         asked = dict[Key, Asked]()
         for number, item in enumerate(work.items):
-            label = self.label_of(item)
-            procedure = item.procedure if tuned else None
+            label = item.procedure.rules[0].name
             for fold, answer in zip(answers.folds, answers.answers[number], strict=True):
-                models = answer["values" if tuned else MODELS]
-                asked[number, fold] = Asked(procedure, label, models, fold)
+                asked[number, fold] = Asked(item.procedure, label, answer["values"], fold)
         measures = self.measures_of(self.judged(asked))
+        assert isinstance(work.evaluate, Tuned)
         items = []
         for number, of_item in enumerate(answers.answers):
-            judged = [measures[number, fold] for fold in answers.folds]
-            if tuned:
-                judged = [{"values": measured[tuned.measure]} for measured in judged]
-            items.append(tuple(map(with_measured, of_item, judged)))
+            measured = []
+            for fold, answer in zip(answers.folds, of_item, strict=True):
+                values = measures[number, fold][work.evaluate.measure]
+                measured.append({**answer, "values": values})
+            items.append(tuple(measured))
         return replace(answers, answers=tuple(items))
-
-    def label_of(self, item: Any) -> str:
-        """Return the similarity of an item: points of a grid, or a rule and its budgets."""
-        rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
-        return self.labels[0] if rule.name == DENSE else str(rule.name)
 
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds, R² relative to the variance of all of them."""
-        by = "mse" if measure == "r2" else measure
-        answers, values = points_on_folds(
+        """Evaluate points of a grid on folds."""
+        return points_on_folds(
             self.run,
             self.job,
             self.data.statistics,
             self.procedure,
             points,
-            by,
+            measure,
             self.nested,
             self.on_folds,
         )
-        if measure == "r2":
-            values = explained(values, self.data.deviation**2)
-        return answers, values
 
     # --- judging ---
 
@@ -279,7 +258,7 @@ class Squared:
 
 def with_measured(answer: Answer, measures: Answer) -> Answer:
     """Return an answer with measures of its models in their place."""
-    kept = {name: array for name, array in answer.items() if name not in (MODELS, "values")}
+    kept = {name: array for name, array in answer.items() if name != MODELS}
     return {**kept, **measures}
 
 
@@ -315,21 +294,17 @@ class ByPasses(Squared):
     def fitted_on_folds(self, work: FoldWork) -> FoldAnswers:
         """Fit every item without every fold, one after another."""
         split = partial(split_learned, self.data.learned)
-        with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
-            is_shared = not self.data.learned
-            everywhere = stack.enter_context(self._passes()) if is_shared else None
 
-            @contextmanager
-            def with_pass(fold: Fold) -> Iterator[Fold]:
-                opened = nullcontext(everywhere) if everywhere else self._passes(fold.number)
-                with opened as make_pass:
+        @contextmanager
+        def with_pass(fold: Fold) -> Iterator[Fold]:
+            with self._passes(fold.number) as make_pass:
 
-                    def fit(message: FitPass) -> Sums:
-                        return make_pass(replace(message, left_out=fold.number))
+                def fit(message: FitPass) -> Sums:
+                    return make_pass(replace(message, left_out=fold.number))
 
-                    yield Fold({**fold.train, "make_pass": fit}, fold.held_out, fold.number)
+                yield Fold({**fold.train, "make_pass": fit}, fold.held_out, fold.number)
 
-            return evaluate_here(replace(work, split=split), self.data.statistics, with_pass)
+        return evaluate_here(replace(work, split=split), self.data.statistics, with_pass)
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold, to choose; within a step."""
@@ -369,11 +344,8 @@ class ByPasses(Squared):
             *train, _ = data.memory
             parts = [part for part, rows in enumerate(train) if rows.n_rows]
             embedded = list(threads.map(lambda part: embedding(train[part], part), parts))
-            n_values = data.form.row_values * sum(rows.n_rows for rows in train)
-            groups = [[rows] for rows in embedded]
-            if n_values <= _FEW_VALUES:
-                groups = [embedded]
-            yield lambda message: merge_tree(threads.map(message.sums, groups))
+            rows_of_parts = [[rows] for rows in embedded]
+            yield lambda message: merge_tree(threads.map(message.sums, rows_of_parts))
 
 
 # --- rankings -------------------------------------------------------------------------------------
@@ -399,9 +371,10 @@ class ByRanking(Squared):
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold: models by statistics, their rankings by rows."""
         answers = self.fitted_on_folds(work)
-        if isinstance(work.evaluate, Tuned) and work.evaluate.measure not in RANKING_MEASURES:
-            return answers
-        return self.with_measures(answers, work)
+        assert isinstance(work.evaluate, Tuned)
+        if work.evaluate.measure in RANKING_MEASURES:
+            return self.with_measures(answers, work)
+        return answers
 
     def judge(self, asked: Asked) -> Judge:
         """Return what measures models on rows."""
@@ -426,8 +399,7 @@ def loss_of(options: LandmarksOptions, n_classes: int, deviation: float) -> Loss
         width = options.smoothing * (deviation or 1.0)
         return EpsilonInsensitive(width, epsilon, has_intercept=options.intercept)
     if options.task == "ordinal":
-        kind = AllMargins if options.loss == "all_margins" else OrdinalMargin
-        return kind(
+        return OrdinalMargin(
             options.smoothing,
             n_classes,
             options.gamma,

@@ -150,7 +150,7 @@ METHOD = Method(
     starter={"task": "regression", "landmarks": "auto"},
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "keep", "ridge", "bound", "selection", "tolerance"),
+        *("landmarks", "keep", "ridge", "bound", "selection"),
         *("intercept", "epsilon", "gamma", "spacing", "smoothing"),
     ),
     measures=MEASURES,

@@ -19,7 +19,7 @@ _MOST_WORK = 2**37
 LOSSES = {
     "regression": ("squared", "epsilon_insensitive"),
     "sparse": ("squared", "epsilon_insensitive"),
-    "ordinal": ("margin", "all_margins"),
+    "ordinal": ("margin",),
     "classification": ("logistic", "hinge"),
     "ranking": ("squared",),
 }
@@ -83,16 +83,12 @@ class LandmarksOptions(Section):
     one by one; the others take them at random. `auto`: `classification` where the target holds
     texts, otherwise `regression`.
     """
-    loss: (
-        Literal["squared", "epsilon_insensitive", "margin", "all_margins", "hinge", "logistic"]
-        | None
-    ) = None
+    loss: Literal["squared", "epsilon_insensitive", "margin", "hinge", "logistic"] | None = None
     """`squared` (the default) or `epsilon_insensitive` for `regression` and `sparse`, `squared` for
-    `ranking` (to normalised gains), `margin` (the default: from the two thresholds of a row's
-    level) or `all_margins` (from all thresholds, which are learned) for `ordinal`, `logistic` (the
-    default) or `hinge` for `classification`, also where `task: auto` finds classes for
-    `epsilon_insensitive`. All but `squared` are fitted by passes over rows that stay in memory
-    where they fit.
+    `ranking` (to normalised gains), `margin` (from the two thresholds of a row's level) for
+    `ordinal`, `logistic` (the default) or `hinge` for `classification`, also where `task: auto`
+    finds classes for `epsilon_insensitive`. All but `squared` are fitted by passes over rows that
+    stay in memory where they fit.
     """
     epsilon: NonNegative | None = None
     """Error without a loss, in units of the target; by default a tenth of its standard deviation.
@@ -100,12 +96,8 @@ class LandmarksOptions(Section):
     gamma: Positive = 0.5
     """Margin that predictions keep from the thresholds of `ordinal`, whose levels are 1 apart."""
     spacing: NonNegative | None = None
-    """Learn the thresholds of the loss `margin`, with at least this distance between them; by
-    default they are fixed half-way between the levels.
-    """
-    levels: tuple[float, ...] | None = None
-    """Values that a target with classes or levels may have, ascending; others are refused. By
-    default those in the data.
+    """Learn the thresholds between the levels of `ordinal`, with at least this distance between
+    them; by default they are fixed half-way between the levels.
     """
     smoothing: Positive = 0.01
     """Width over which corners of a loss are rounded (1/β), in standard deviations of a target that
@@ -124,11 +116,6 @@ class LandmarksOptions(Section):
     `data.unlabelled_path`. `auto` takes 500, and up to 1,000 for a `regression` of squared loss on
     up to about 130,000 rows, of which `keep` is then the least number, among 1, 2, 5, 10, …, whose
     cross-validated error is within half a percent of the least.
-    """
-    landmarks_from: Literal["random", "kmeans"] = "random"
-    """Which of the sampled rows are landmarks: `random` ones, or those nearest to the centres of
-    k-means on the scaled features (`kmeans`). If `tune` compares numbers of `landmarks`, fewer are
-    the first of the largest number.
     """
     keep: Count | None = None
     """Number of landmarks in the model: for `sparse` those chosen (default 50), otherwise the first
@@ -162,14 +149,11 @@ class LandmarksOptions(Section):
     """Which landmark `sparse` chooses next: the one that lowers the loss most once all weights are
     fitted again (`gain`), or the one along which the loss falls most steeply, after which all
     weights are fitted again (`gradient`: the paper's Algorithm 2, fully corrective). `steps` are
-    those of Algorithm 2 alone, without a refit and within a `bound`. With the loss
+    those of Algorithm 2 alone, of squared loss, without a refit and within a `bound`: they end
+    where no model within it has a mean loss that is lower by more than a thousandth of the target's
+    variance, or where another landmark would be one too many. With the loss
     `epsilon_insensitive`, which `smoothing` rounds (1/β), each choice passes over the rows, and
     `gain` is the slope by similarities in units of their standard deviation.
-    """
-    tolerance: Positive = 1e-3
-    """The `steps` end where no model within the bound has a mean loss that is lower by more than
-    this part of the target's variance (of its standard deviation with `epsilon_insensitive`), or
-    where another landmark would be one too many.
     """
     clip: bool = True
     """Whether predictions of `regression` and `sparse` are cut to the range of the target in the
@@ -177,16 +161,15 @@ class LandmarksOptions(Section):
     """
     scaling: Literal["standard", "unit", "none"] = "standard"
     """Scale of the features: in units of their standard deviation or range, or unchanged."""
-    baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
+    baselines: tuple[Literal["columns", "kernel_regression", "lightgbm"], ...] = (
         "columns",
-        "all_landmarks",
         "kernel_regression",
         "lightgbm",
     )
     """What the model is compared with: a linear model of the same loss on the `columns` themselves
     (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
-    which is the mean for squared loss; for `sparse`, models on more and more landmarks in random
-    order up to `all_landmarks`; `kernel_regression`, and LightGBM with its defaults (`lightgbm`).
+    which is the mean for squared loss; `kernel_regression`, and LightGBM with its defaults
+    (`lightgbm`).
     These two learn from the rows in memory: all of up to 50,000, else a share of them.
     """
 
@@ -198,8 +181,6 @@ class LandmarksOptions(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> LandmarksOptions:
-        if self.levels is not None and list(self.levels) != sorted(set(self.levels)):
-            raise ValueError("`levels` must ascend")
         for name, value in (("ridge", self.ridge), ("spacing", self.spacing)):
             if value is not None and value > _MOST:
                 raise ValueError(f"`{name}` is {value:g}; at most {_MOST:g} is of use")
@@ -213,16 +194,17 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
-        if self.spacing is not None and self.loss == "all_margins":
-            raise ValueError("`spacing` is for the loss `margin`; leave it out with `all_margins`")
         if self.selection != "gain" and self.task != "sparse":
             raise ValueError(f"`selection: {self.selection}` is for the task `sparse`")
-        if self.takes_steps and self.bound is None:
+        if self.takes_steps and (self.bound is None or self.chosen_loss != "squared"):
             raise ValueError(
-                "`selection: steps` needs a `bound`, the largest sum of weights' sizes"
+                "`selection: steps` needs squared loss and a `bound`, the largest sum of weights' "
+                "sizes"
             )
         if self.task == "ranking" and self.metric not in ("auto", "none"):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
+        if self.task == "ranking" and len(self.similarity) > 1:
+            raise ValueError("the task `ranking` compares no similarities; name one")
         if self.keep is not None and self.landmarks != "auto" and self.keep > self.landmarks:
             raise ValueError(
                 f"`keep` is {self.keep}, but there are {self.landmarks} landmarks to choose from"
@@ -295,7 +277,7 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     task = options.get("task", "auto")
     sets: dict[str, Any] = {"similarity": "sigmoid", "metric": "none"}
     sets |= {"intercept": False, "ridge": 0.0}
-    sets["baselines"] = ("all_landmarks", "kernel_regression")
+    sets["baselines"] = ("kernel_regression",)
     if task == "sparse":
         sets["selection"] = "gradient"
     else:

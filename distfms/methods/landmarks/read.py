@@ -23,23 +23,17 @@ from distfms.methods.frame.judge import JudgedRows
 from distfms.methods.frame.ranking import NormalisedGains, QueryCounts
 from distfms.methods.frame.read import SAMPLE, features_of, sampling_reader
 from distfms.methods.frame.row_data import Levels, read_levels, require_rows, tell_counts
-from distfms.methods.frame.row_predictor import class_name, plan_of_model, sources_of
+from distfms.methods.frame.row_predictor import plan_of_model, sources_of
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
 from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
 from distfms.methods.landmarks.form import LandmarkForm, share_of
-from distfms.methods.landmarks.kmeans import kmeans_rows
 from distfms.methods.landmarks.read_choice import Choice, all_maps, read_choice
 from distfms.methods.landmarks.read_similarities import (
     Embedding,
     SimilarityMoments,
     SimilarityReader,
 )
-from distfms.methods.landmarks.similarity import (
-    LandmarkMap,
-    Similarity,
-    landmark_arrays,
-    landmark_maps,
-)
+from distfms.methods.landmarks.similarity import LandmarkMap, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.squared import COLUMNS, of_fold
 from distfms.stats.base import Bundle, Folded, merge_tree
 from distfms.stats.comoments import Moments
@@ -180,21 +174,10 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
 
 def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan) -> Classes | None:
     """Return the classes or levels of the target, where it has any; step ``classes``."""
-    levels_given = form.options.levels
-
-    def classes() -> Classes:
-        counted = count_classes(run, form, levels, plan, f"the task `{form.options.task}`")
-        if levels_given is None:
-            return counted
-        unknown = [label for label in counted.labels if counted.levels or label not in levels_given]
-        if unknown:
-            raise DataError(
-                f"The target {counted.target!r} has the value {class_name(unknown[0])}, which is "
-                f"not among `landmarks.levels` ({', '.join(map(class_name, levels_given))})."
-            )
-        return replace(counted, values=tuple(levels_given))
-
-    return run.step("classes", classes) if form.has_classes else None
+    if not form.has_classes:
+        return None
+    named = f"the task `{form.options.task}`"
+    return run.step("classes", lambda: count_classes(run, form, levels, plan, named))
 
 
 # --- one sample ----------------------------------------------------------------------------------
@@ -218,19 +201,12 @@ def arrays_of_landmarks(
     run: Run, form: LandmarkForm, plan: ColumnPlan, moments: Moments, sample: Folded[RowSample]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the arrays of a map to landmarks, and what names these."""
-    n_features = plan.n_features
     pool = landmark_pool(run, form, plan, sample)
-    arrays = landmark_arrays(pool, moments, n_features, form.options, form.most_landmarks)
+    arrays = landmark_arrays(pool, moments, plan.n_features, form.options, form.most_landmarks)
     still = [plan.feature_names[place] for place in np.flatnonzero(arrays["scale"] == 0)]
     if still:
         run.note(f"Constant columns are ignored: {', '.join(still)}.")
-    places = np.arange(len(arrays["landmarks"]))
-    if form.options.landmarks_from == "kmeans":
-        features = pool.values[:n_features]
-        scaled = LandmarkMap.of(Similarity("linear"), arrays).scaled(features)
-        places = kmeans_rows(scaled, len(places))
-        arrays["landmarks"] = features[:, places].T
-    return arrays, names_of(form, plan, pool)[places]
+    return arrays, names_of(form, plan, pool)[: len(arrays["landmarks"])]
 
 
 def row_reader(

@@ -64,18 +64,6 @@ class Choice:
         form, _ = self.comparison.candidates[self.candidates[label]]
         return form
 
-    def sentence(self) -> str:
-        """Say which similarity is the best, and which others are not clearly worse."""
-        listed = [entry for entry in self.listed() if entry["similarity"] != COLUMNS]
-        chosen = next(entry["similarity"] for entry in listed if entry["chosen"])
-        tied = dict[str, None]()
-        for entry in listed:
-            is_close = entry["behind"] <= (entry["standard_error"] or 0.0)
-            if is_close and entry["similarity"] != chosen:
-                tied[entry["similarity"]] = None
-        text = f"Of the similarities, {chosen} is the best in cross-validation"
-        return text + (f"; not clearly worse: {', '.join(tied)}." if tied else ".")
-
     def listed(self) -> list[dict[str, Any]]:
         """Return what the results say of candidates."""
         is_constant = self.comparison.is_constant
@@ -117,7 +105,8 @@ def read_choice(
         folds = range(-1, int(rows.fold.max()) + 1)
         answers = run.map(judging, folds, "Comparing candidates")
         choice = choice_of(form, judging, answers)
-        run.note(choice.sentence())
+        chosen = next(entry["similarity"] for entry in choice.listed() if entry["chosen"])
+        run.note(f"Of the similarities, {chosen} is the best in cross-validation.")
         return choice
 
     return run.step("candidates", candidates)

@@ -25,24 +25,19 @@ from distfms.methods.frame.judge import explained, squared_errors
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
-from distfms.solve.cholesky import Shard
 from distfms.solve.forward import ForwardProblem, forward
 from distfms.solve.linalg import symmetric_pinv
 from distfms.solve.newton import Domain
 from distfms.solve.ridge import regular
 from distfms.stats.comoments import CoMoments
 
-MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
+MEASURES = {"mse": False, "mae": False, "error": False, "loss": False} | dict.fromkeys(
     ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "ndcg"), True
 )
 """What `tune` compares models by, and whether more is better."""
 
 #: What a reference has in place of similarities: the columns themselves, or trees on them.
 COLUMNS, LIGHTGBM = "columns", "lightgbm"
-#: Models on the first landmarks in random order, all in the end, that sparse ones are beside.
-DENSE = "all landmarks"
-
-
 #: Name of models among answers.
 MODELS = "fold/models"
 #: Steps of Algorithm 2 before it is given up.
@@ -140,23 +135,18 @@ _CRITERIA = {"gain": "fr", "gradient": "omp-no-whiten"}
 
 
 def greedy(
-    problem: SquaredProblem, n_steps: int, ridge: float, selection: str = "gain", **where: Any
+    problem: SquaredProblem, n_steps: int, ridge: float, selection: str = "gain"
 ) -> np.ndarray:
     """Choose up to `n_steps` landmarks one by one, all weights refitted after each step.
 
-    Ends early where no landmark would lower the loss. `where` has the pool and the shards of
-    `solve.forward.forward`, if there are any.
+    Ends early where no landmark would lower the loss.
     """
-    candidates = candidates_of(problem, ridge)
-    criterion = _CRITERIA[selection]
-    path = forward(candidates, criterion, max_groups=n_steps, while_gaining=True, **where)
-    return path.order
-
-
-def candidates_of(problem: SquaredProblem, ridge: float) -> ForwardProblem:
-    """Return landmarks as `solve.forward` takes them, with the ridge in their Gram."""
     gram = problem.penalised(ridge)
-    return ForwardProblem.of_columns(gram, problem.covariance[:-1, -1], problem.target_variance)
+    candidates = ForwardProblem.of_columns(
+        gram, problem.covariance[:-1, -1], problem.target_variance
+    )
+    path = forward(candidates, _CRITERIA[selection], max_groups=n_steps, while_gaining=True)
+    return path.order
 
 
 def stepwise(
@@ -221,7 +211,7 @@ def stepwise(
 
 
 def squared_steps(
-    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float
+    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float = 1e-3
 ) -> dict[str, np.ndarray]:
     """Take the steps of `stepwise` for squared loss; ε is a part of the variance of the target."""
     gram = problem.penalised(ridge)
@@ -389,8 +379,7 @@ class LandmarkProcedure(Procedure):
 
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem of each similarity, of all training rows or without a fold."""
-        names = [rule.name for rule in self.rules if rule.name != DENSE]
-        return {name: self._problem(train[name], name, fold) for name in names}
+        return {rule.name: self._problem(train[rule.name], rule.name, fold) for rule in self.rules}
 
     def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
         mapping = self.maps.get(of_fold(name, fold), self.maps[name])
@@ -408,44 +397,22 @@ class LandmarkProcedure(Procedure):
         """Return the ridge of the spec, or that of a problem."""
         return problem.ridge if self.options.ridge is None else self.options.ridge
 
-    def dense(self) -> Any:
-        """Return the procedure of models on all landmarks of the first similarity."""
-        bound = None if self.options.takes_steps else self.options.bound
-        changes = {"task": "regression", "keep": None, "selection": "gain", "bound": bound}
-        return replace(self, options=self.options.model_copy(update=changes))
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether landmarks are chosen one by one, by co-moments."""
-        return self.options.task == "sparse" and not self.options.takes_steps
-
-    def shards(self, problem: Any, rule: NamedRule) -> Sequence[Shard]:
-        """Return the runs of landmarks that are chosen from, where they are chosen one by one."""
-        if not self.is_greedy or rule.name in (DENSE, COLUMNS):
-            return ()
-        squared = problem[rule.name]
-        return candidates_of(squared, self.ridge(squared)).shard.cut()
-
-    def search(
-        self, problem: Mapping[str, SquaredProblem], rule: NamedRule, **where: Any
-    ) -> LandmarkPath:
+    def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
-        if rule.name == DENSE:
-            return self.dense().search(problem, self.rules[0])
         squared = problem[rule.name]
         options = self.options
         if rule.name == COLUMNS:
             return LandmarkPath(rule.name, np.arange(squared.n_landmarks), squared.ridge)
         ridge = self.ridge(squared)
         if options.takes_steps and options.bound is not None:
-            steps = squared_steps(squared, self.keep, ridge, options.bound, options.tolerance)
+            steps = squared_steps(squared, self.keep, ridge, options.bound)
             progress = {name: steps[name].item() for name in ("n_steps", "gap")}
             return LandmarkPath(
                 rule.name, steps["order"], ridge, steps["weights"], progress=progress
             )
         order = np.arange(min(self.keep, squared.n_landmarks))
         if options.task == "sparse":
-            order = greedy(squared, self.keep, ridge, options.selection, **where)
+            order = greedy(squared, self.keep, ridge, options.selection)
         return LandmarkPath(rule.name, order, ridge)
 
     def weights(

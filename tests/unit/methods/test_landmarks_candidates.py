@@ -9,13 +9,14 @@ from sklearn.linear_model import RidgeCV
 
 from distfms import LandmarkClassifier, LandmarkRegressor
 from distfms.methods.frame.choose import best
+from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.landmarks.candidates import (
     CONSTANT,
+    FoldChoice,
     Form,
     Judging,
     SampledRows,
     comparison,
-    corrections,
     forms_of,
 )
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
@@ -88,10 +89,12 @@ def test_a_row_twice_is_a_row_of_weight_two():
 
 def test_corrections_are_what_a_fold_gained_by_having_a_say():
     losses = np.array([[1.0, 1.0, 1.0], [0.0, 1.4, 1.4]])
-    weight = np.ones(3)
+    of_folds = tuple({"mse": losses[:, fold]} for fold in range(3))
+    answers = FoldAnswers((0, 1, 2), (1, 1, 1), (1.0, 1.0, 1.0), (of_folds,))
     # All choose the second (.93); without the first fold, the first one is chosen.
-    assert best(losses, weight) == 1
-    np.testing.assert_allclose(corrections(losses, weight, best), [1.0, 0.0, 0.0])
+    choice = FoldChoice.of(np.array([5.0, 7.0]), answers, 0, best)
+    assert choice.value == 7.0
+    np.testing.assert_allclose(choice.added, [1.0, 0.0, 0.0])
 
 
 def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():

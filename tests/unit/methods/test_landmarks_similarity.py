@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.landmarks import kmeans, similarity
-from distfms.methods.landmarks.kmeans import kmeans_rows
+from distfms.methods.landmarks import similarity
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     LandmarkMap,
@@ -21,16 +20,6 @@ from tests.reference import landmarks as literal
 NAMES = [name for name in similarity.PARAMETERS if name != similarity.PRECOMPUTED]
 RNG = np.random.default_rng(3)
 ROWS, LANDMARKS = RNG.normal(size=(4, 23)), RNG.normal(size=(5, 4))
-
-
-@pytest.mark.parametrize("n", [1, 7, 40])
-def test_kmeans_takes_the_rows_nearest_to_its_centres(monkeypatch, n):
-    rows = np.random.default_rng(0).normal(size=(3, 40))
-    rows[:, 39] = rows[:, 0]  # of two centres that are the same one has no rows
-    monkeypatch.setattr(kmeans, "_CHUNK_ROWS", 16)
-    found = kmeans_rows(rows, n)
-    assert found.tolist() == literal.kmeans(rows.T, n, 100)
-    assert len(set(found)) == n
 
 
 def plain(name, landmarks=LANDMARKS, sigma=1.7, **parameters):
