@@ -103,12 +103,9 @@ def predictors_of_candidates(learned: Learned, members: Members) -> list[Predict
 
 def alone_beside(candidates: Sequence[Learned], number: int) -> list[int]:
     """Return the candidates of a single model other than the chosen one and the mean."""
-    shares = [candidate.share for candidate in candidates]
-    alone = [1]  # the first linear model
-    if 1.0 in shares:
-        alone.append(shares.index(1.0))
-    chosen_share = shares[number] if number else None
-    return [n for n in alone if shares[n] != chosen_share]
+    first = 1
+    last = len(candidates) - 1
+    return [n for n in dict.fromkeys((first, last)) if n != number]
 
 
 def name_of(candidate: Learned, number: int, linear: str) -> str:

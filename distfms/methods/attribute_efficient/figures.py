@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,10 @@ def headline(run: FinishedRun) -> str:
     unmeasured = UNMEASURED if rows == "train" else ""
     error = error_of(run.metrics, rows, run.metrics["folds"], _LOSS)
     if 1 - loss <= (error or 0.0):
-        return lines(no_better(constant), unmeasured, _better_in_full(run))
+        return lines(no_better(constant), unmeasured, _better(run))
     tells = f"explains {interval(1 - loss, error)} of {target}"
     answer = sentence(f"From {seen} this model {tells}", _beside(run))
-    return lines(answer, unmeasured, _better_in_full(run), _better_on_cells(run))
+    return lines(answer, unmeasured, _better(run))
 
 
 def _beside(run: FinishedRun) -> str:
@@ -106,42 +106,23 @@ def _beside(run: FinishedRun) -> str:
     return ""
 
 
-def _better_on_cells(run: FinishedRun) -> str:
-    """Say which other model of the same cells explains most, where that is more."""
-    best = _clearly_better(run, _BESIDE)
-    if best is None:
-        return ""
-    name, share = best
-    title = _BESIDE[name]
-    return sentence(f"{title[0].upper()}{title[1:]} explains more: {share}")
-
-
-def _better_in_full(run: FinishedRun) -> str:
-    """Say what rows observed in full explain for the same cost, where that is more."""
-    best = _clearly_better(run, _FULL)
-    if best is None:
-        return ""
-    name, share = best
-    n_rows = count(run.metrics["baselines"][name]["examples"], "whole row")
-    return sentence(f"Buy {n_rows} instead: for the same cost {_FULL[name]} explains {share}")
-
-
-def _clearly_better(run: FinishedRun, names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the best of some other models that is clearly better, and what it explains."""
-    ahead_of = dict[str, float]()
-    shares = dict[str, str]()
-    for name in names:
+def _better(run: FinishedRun) -> str:
+    """Say which other model, of the same cells or of rows in full, explains most, if clearly so."""
+    most = _LEVEL
+    answer = ""
+    for name, title in {**_BESIDE, **_FULL}.items():
         comparison = _compared(run, name)
         if comparison is None:
             continue
         share, ahead, error = comparison
-        if ahead > max(_LEVEL, error):
-            shares[name] = share
-            ahead_of[name] = ahead
-    if not shares:
-        return None
-    best = max(ahead_of, key=ahead_of.__getitem__)
-    return best, shares[best]
+        if ahead <= max(most, error):
+            continue
+        most = ahead
+        answer = f"{title[0].upper()}{title[1:]} explains more: {share}"
+        if name in _FULL:
+            n_rows = count(run.metrics["baselines"][name]["examples"], "whole row")
+            answer = f"Buy {n_rows} instead: for the same cost {title} explains {share}"
+    return sentence(answer) if answer else ""
 
 
 def _compared(run: FinishedRun, name: str) -> tuple[str, float, float] | None:

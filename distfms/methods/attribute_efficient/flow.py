@@ -22,6 +22,7 @@ from distfms.methods.attribute_efficient.candidates import (
 )
 from distfms.methods.attribute_efficient.cells import CALLED, LINEAR, MIXED, TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
+from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.learners import (
     Learner,
     learned_by_chains,
@@ -258,7 +259,8 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
     options = learner.job.options
     names = learner.job.features
     learned = solved.path
-    moments, ratio = learner.moments(solved.train)
+    moments = solved.train.get("observed", solved.train["moments"])
+    ratio = improvement_ratio(options.penalty, moments.second_moment[:-1])
     linear = linear_among(solved)
     content = {
         "method": learner.job.name,

@@ -14,7 +14,7 @@ from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.cells import MEAN, SHARES
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE
-from distfms.methods.attribute_efficient.lessons import design_of
+from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.normal import MOST_OPERATIONS
 from distfms.methods.attribute_efficient.options import (
     LARGEST_PAIRS,
@@ -234,7 +234,7 @@ class AttributeForm(RowForm):
             if options.scanned_for:
                 most += f", after a pass over all for {options.scanned_for}"
             lines["attributes"] = most
-        ratio = design_of(options, first).improvement_ratio
+        ratio = improvement_ratio(options.penalty, first["moments"].second_moment[:-1])
         lines["improvement ratio"] = (
             f"{number(ratio, 2)}: drawing by second moments saves up to a factor of "
             f"{number(1.0 / ratio, 2)} here (from the first {first['counts'].n_rows:,} rows)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
 from typing import Literal
@@ -210,13 +210,6 @@ class Design:
     first_share: Fraction = Fraction(1, FIRST_PHASE)
 
     @property
-    def improvement_ratio(self) -> float:
-        """ρ of the moments of scaled attributes; NaN while none are known."""
-        if self.moments is None:
-            return float("nan")
-        return improvement_ratio(self.penalty, self.moments / self.norm**2)
-
-    @property
     def n_point(self) -> int:
         """Attributes drawn for the point: k."""
         return self.n_draws - (self.n_draws // 2 if self.improved else 1)
@@ -393,11 +386,12 @@ class Chain:
 
     @property
     def improvement_ratio(self) -> float:
-        """ρ of the moments that are known, or were estimated."""
-        design = self.design
-        if design.moments is None and self.n_examples:
-            design = replace(design, moments=self.estimated_moments)
-        return design.improvement_ratio
+        """ρ of the moments that are known, or were estimated; NaN while none are."""
+        moments = self.design.moments
+        if moments is None and not self.n_examples:
+            return float("nan")
+        moments = self.estimated_moments if moments is None else moments
+        return improvement_ratio(self.design.penalty, moments)
 
     def content(self) -> dict[str, np.ndarray]:
         """Return what was learned as named arrays."""

@@ -22,7 +22,6 @@ from distfms.methods.attribute_efficient.cells import (
 )
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, weights_after
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
-from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.lessons import Lesson, design_of, learn, norm_of, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.procedure import LearningProcedure
@@ -37,7 +36,6 @@ from distfms.methods.frame.moments import search_all
 from distfms.methods.frame.passes import keeps_rows
 from distfms.methods.frame.rows import SummaryReader
 from distfms.report.formatting import count
-from distfms.stats.comoments import Moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +73,6 @@ class Online:
         """Learn from all training rows."""
         lesson = procedure.lesson(train)
         return {procedure.rules[0].name: learned_by_chains(run, self.job, train, [lesson])[0]}
-
-    def moments(self, train: Members) -> tuple[Moments, float]:
-        """Return the moments that draws go by, and the improvement ratio."""
-        return train["moments"], design_of(self.job.options, train).improvement_ratio
 
     def said(self, learned: Learned, train: Members) -> dict[str, Any]:
         """Return what ``selection.json`` has of this learner alone."""
@@ -120,12 +114,6 @@ class FromPairs:
     def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
         """Solve from the pairs of all training rows."""
         return search_all(run, procedure, train)
-
-    def moments(self, train: Members) -> tuple[Moments, float]:
-        """Return the moments of what was observed, and the improvement ratio."""
-        observed: Moments = train["observed"]
-        ratio = improvement_ratio(self.job.options.penalty, observed.second_moment[:-1])
-        return observed, ratio
 
     def said(self, learned: Learned, train: Members) -> dict[str, Any]:
         """Return what ``selection.json`` has of this learner alone."""

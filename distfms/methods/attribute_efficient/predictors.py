@@ -14,10 +14,6 @@ import numpy as np
 
 from distfms.stats.base import Fields
 
-#: Attributes up to which weights are solved for directly; beyond, by conjugate gradients to a
-#: relative residual.
-MOST_DIRECT = 512
-_CLOSE = 1e-10
 #: Numbers that are held at a time.
 _HELD = 2**22
 #: Least share of the variance of labels that is taken for noise.
@@ -95,7 +91,7 @@ class Gaps(Fields):
             for block in blocks_of(sizes == size, _HELD // size**2):
                 columns = columns_seen(seen[block], size)
                 gram = self.gram[columns[:, :, None], columns[:, None, :]]
-                solved = _solved(gram, self.cross[columns])
+                solved = np.linalg.solve(gram, self.cross[columns][..., None])[..., 0]
                 weights[block[:, None], columns] = solved / self.scale[columns]
         return weights
 
@@ -125,16 +121,6 @@ def blocks_of(is_row: np.ndarray, most: int) -> Iterator[np.ndarray]:
 def columns_seen(seen: np.ndarray, size: int) -> np.ndarray:
     """Return the columns that rows (n, d) have, of which each has as many, shape (n, size)."""
     return np.nonzero(seen)[1].reshape(len(seen), size)
-
-
-def _solved(gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
-    """Solve positive definite systems (n, s, s), each by itself."""
-    if cross.shape[1] <= MOST_DIRECT:
-        solved: np.ndarray = np.linalg.solve(gram, cross[..., None])[..., 0]
-        return solved
-    from scipy.sparse.linalg import cg
-
-    return np.array([cg(A, b, rtol=_CLOSE)[0] for A, b in zip(gram, cross, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)

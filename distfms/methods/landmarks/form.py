@@ -290,16 +290,14 @@ class LandmarkForm(RowForm):
         landmarks = f"{n:,}" + " at most" * options.counts
         if options.task == "sparse" or options.keep:
             landmarks += f", of which {options.n_kept(n):,} are kept"
-        n_bytes = 8 * self.row_values * self.inputs.train.n_rows
-        by_passes = {"loss": options.chosen_loss, "rows": said_rows(n_bytes)}
-        return {
-            "method": f"landmarks, {options.task}",
+        lines = {
+            "method": f"landmarks, {options.task}, {options.chosen_loss} loss",
             "target": self.roles.target[0],
             **self.first_values(),
-            "columns": str(len(self.roles.features)),
             "similarity": "; ".join(similarity.label for similarity in self.similarities),
             "metric": options.metric if self.learned else "none",
             "landmarks": landmarks,
-            "scaling": options.used_scaling,
-            **(by_passes if self.by_passes else {}),
         }
+        if self.by_passes:
+            lines["rows"] = said_rows(8 * self.row_values * self.inputs.train.n_rows)
+        return lines

@@ -65,12 +65,11 @@ def test_rows_with_gaps_are_predicted_as_by_a_solve_for_each(units):
 
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.1, 1.0), held=st.sampled_from([8, 2**22]))
 def test_a_row_is_predicted_alike_among_any_others(seed, share, held):
-    """Bit by bit; also where systems are solved step by step, and rows come in other portions."""
+    """Bit by bit; also where rows come in other portions."""
     rng = np.random.default_rng(seed)
     rows, _ = rows_of(seed, 40, share=share)
     own = rng.permutation(40)[: rng.integers(1, 40)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictors, "MOST_DIRECT", 3)
         found = MODEL(rows)[0]
         patch.setattr(predictors, "_HELD", held)
         np.testing.assert_array_equal(MODEL(rows[:, own].copy())[0], found[own])
@@ -87,12 +86,8 @@ def test_units_of_attributes_change_no_prediction_of_rows_with_gaps(exponents):
     np.testing.assert_array_equal(model_of(rows * units, y)(rows * units), MODEL(rows))
 
 
-def test_many_attributes_are_solved_for_step_by_step(monkeypatch):
+def test_rows_of_many_attributes_with_gaps(monkeypatch):
     rows, y = rows_of(2)
-    seen, own = ~np.isnan(rows.T), model_of(rows, y).gaps
-    direct = own.weights(seen)
-    monkeypatch.setattr(predictors, "MOST_DIRECT", 0)
-    np.testing.assert_allclose(own.weights(seen), direct, rtol=1e-6, atol=1e-9)
     monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 2)  # in Krylov spaces, of A as it is
     found = model_of(rows, y)
     assert np.linalg.eigvalsh(found.gaps.gram)[0] > 0
