@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from distfms.methods.multiselect.evaluate import (
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.predictor import left_out, loss_on, trained_columns
-from distfms.methods.multiselect.procedure import Selected, SelectionProcedure
+from distfms.methods.multiselect.procedure import Selected, SelectionProcedure, Training
 from distfms.methods.multiselect.read_plan import PLAN, WritePlan
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import (
@@ -50,17 +50,25 @@ def multiselect(run: Run, job: Job) -> Finished:
     """
     form: JudgmentForm = job.form
     tuning = choice = None
+
+    @cache
+    def training() -> Training:
+        """Return what all training objects teach; its matrices take long to make."""
+        return job.form.procedure(job.options).problem(TrainMembers(statistics))
+
     if job.form.slabs is None:
         statistics = run.step("statistics", partial(read_statistics, run, job))
         job = as_read(job, statistics)
         job, tuning = with_tuned(run, job, statistics)
         job, choice = with_choice(run, job, statistics)
-        selected = run.step("select", lambda: search(run, job, statistics))
+        selected = run.step("select", lambda: search(run, job, statistics, training()))
     else:
         slabs = read_in_slabs(run, job.form)
         selected = run.step("select", lambda: search_in_slabs(run, job, slabs))
         job, statistics = on_chosen(run, job, slabs, selected)
-    solved = solved_by(job, statistics, selected)
+    procedure: SelectionProcedure = job.form.procedure(job.options)
+    train = TrainMembers(statistics)
+    solved = Solved(procedure, statistics, train, training(), selected.paths)
     averages = None
     if job.options.model == "refit":
         averages = run.step("averages", lambda: bought_averages(run, job, solved))
@@ -83,13 +91,11 @@ def multiselect(run: Run, job: Job) -> Finished:
 # --- selection ------------------------------------------------------------------------------------
 
 
-def search(run: Run, job: Job, statistics: Bundle) -> Selected:
+def search(run: Run, job: Job, statistics: Bundle, training: Training) -> Selected:
     """Search by every rule, and describe what the chosen one found."""
     form: JudgmentForm = job.form
     procedure = form.procedure(job.options)
-    train = TrainMembers(statistics)
-    training = procedure.problem(train)
-    judgments = train["judgments"]
+    judgments = statistics["judgments"].train()
     paths = search_all(run, procedure, training)
     path = next(iter(paths.values()))
     run.count(n_candidates=path.n_candidates)
@@ -99,15 +105,7 @@ def search(run: Run, job: Job, statistics: Bundle) -> Selected:
     content["attributes"] = attribute_entries(
         form.names, form.costs, training.estimates, judgments.n_judgments
     )
-    return Selected(paths, content, procedure.dear(training))
-
-
-def solved_by(job: Job, statistics: Bundle, selected: Selected) -> Solved:
-    """Return what was found with the problem it was found for."""
-    procedure = job.form.procedure(job.options)
-    train = TrainMembers(statistics)
-    training = procedure.problem(train, selected.dear)
-    return Solved(procedure, statistics, train, training, selected.paths)
+    return Selected(paths, content)
 
 
 def bought(form: JudgmentForm, repeats: np.ndarray) -> tuple[JudgmentForm, np.ndarray]:

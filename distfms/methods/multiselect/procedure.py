@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distfms.errors import DataError
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
@@ -38,10 +37,6 @@ _EIGEN = 1.5
 #: Deviation of an attribute without a fold, as a share of that in the fold, below which it hardly
 #: varies there.
 LEAST_DEVIATION = 0.1
-
-Matrices = Mapping[str, np.ndarray]
-#: Those of a problem that are made positive semi-definite.
-_DEAR = ("external", "noise_covariance")
 
 #: Baselines that heed how many judgments were collected.
 _OF_COLLECTED = {"averages": averages, "copies": copies}
@@ -93,15 +88,12 @@ class Selected:
         By rule, the chosen one first.
     content : dict
         Of ``selection.json``.
-    dear : mapping of str to ndarray
-        Matrices of the problem that took long to make.
     chosen : ndarray of int, or None
         After a search in slabs the attributes that some path has bought; paths are on these.
     """
 
     paths: Mapping[str, SelectionPath]
     content: dict[str, Any]
-    dear: Matrices = field(default_factory=dict)
     chosen: np.ndarray | None = None
 
 
@@ -145,55 +137,31 @@ class SelectionProcedure(Procedure):
         repeated = (statistics.n_repeated > 0) | ~np.isnan(self.internal_variance)
         return (statistics.n_judged > 0) & repeated
 
-    def restricted(self, attributes: np.ndarray) -> SelectionProcedure:
-        """Return the procedure on some attributes only."""
-        return replace(
-            self,
-            names=tuple(self.names[a] for a in attributes.tolist()),
-            costs=self.costs[attributes],
-            internal_variance=self.internal_variance[attributes],
-        )
-
     # --- selection ---
 
-    def problem(self, train: Members, dear: Matrices | None = None) -> Training:
-        """Return what the training objects teach, of the attributes they suffice to estimate.
-
-        `dear` are the matrices that the method of this name has returned, if it was asked before.
-        """
-        training = self._training(train, dear)
-        if training is None:
-            raise DataError("No attribute can be estimated: none is judged twice anywhere.")
+    def problem(self, train: Members) -> Training:
+        """Return what the training objects teach, who suffice to estimate all attributes."""
+        training = self._training(train)
+        assert training is not None
         return training
 
-    def _training(self, train: Members, dear: Matrices | None = None) -> Training | None:
-        settings = self
+    def _training(self, train: Members) -> Training | None:
         judgments = train["judgments"]
         attributes = np.flatnonzero(self.estimable(judgments))
         if not attributes.size:
             return None
         if attributes.size < len(self.names):
-            settings = self.restricted(attributes)
             judgments = judgments.take(attributes)
-        estimates = judgments.estimates(settings.internal_variance, settings.names)
+        names = [self.names[a] for a in attributes.tolist()]
+        estimates = judgments.estimates(self.internal_variance[attributes], names)
         problem = Problem.from_estimates(
             estimates,
-            costs=settings.costs,
-            names=settings.names,
-            psd="none",
+            costs=self.costs[attributes],
+            names=names,
+            psd=self.psd,
             buy_from=self.buy_from,
         )
-        problem = replace(problem, psd=self.psd)
-        if self.psd != "none":
-            problem = replace(problem, **(dear or problem.made_psd()))
         return Training(attributes, estimates, self.with_ridge(problem))
-
-    def dear(self, training: Training) -> Matrices:
-        """Return the matrices of a problem that took long to make."""
-        if self.psd == "none":
-            return {}
-        matrices = {name: getattr(training.problem, name) for name in _DEAR}
-        return {name: matrix for name, matrix in matrices.items() if matrix is not None}
 
     def with_ridge(self, problem: Problem) -> Problem:
         """Return a problem with the ridge of each attribute, in units of its judgments."""
