@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,7 @@ BuyFrom = Literal["independent", "same"]
 
 @dataclass(frozen=True, eq=False)
 class Problem(Fields):
-    """Feature multi-selection in numbers; build it with :meth:`build` or :meth:`from_estimates`.
+    """Feature multi-selection in numbers; build it with :meth:`from_estimates`.
 
     Attributes
     ----------
@@ -81,70 +81,48 @@ class Problem(Fields):
     noise_covariance: np.ndarray | None = None
 
     @classmethod
-    def build(
+    def from_estimates(
         cls,
-        b: ArrayLike,
-        v: ArrayLike,
-        external: ArrayLike,
+        estimates: JudgmentEstimates,
         *,
-        label_variance: float,
         costs: ArrayLike = 1.0,
         ridge: ArrayLike = 0.0,
-        label_mean: float = 0.0,
-        means: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         psd: Psd = "nearest",
-        noise_covariance: ArrayLike | None = None,
+        buy_from: BuyFrom = "independent",
     ) -> Problem:
-        """Make the estimated external covariance semi-definite, in O(d³)."""
-        b_ = np.asarray(b, dtype=float)
-        v_ = np.asarray(v, dtype=float)
-        external_ = np.asarray(external, dtype=float)
+        """Build the problem from the estimates of one pass, in O(d³) if Σ̂ is made semi-definite."""
+        n = estimates.b.size
+        external = estimates.external
         # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
-        if not np.array_equal(external_, external_.T):
-            external_ = (external_ + external_.T) / 2
+        if not np.array_equal(external, external.T):
+            external = (external + external.T) / 2
         problem = cls(
-            tuple(map(str, range(b_.size))) if names is None else tuple(names),
-            b_,
-            v_,
-            external_,
-            np.maximum(np.diagonal(external_), 0.0),
-            np.full(b_.size, costs, dtype=float),
-            np.full(b_.size, ridge, dtype=float),
-            float(label_variance),
-            float(label_mean),
-            np.zeros(b_.size) if means is None else np.asarray(means, dtype=float),
-            psd,
-            None if noise_covariance is None else np.asarray(noise_covariance, dtype=float),
-        )
-        return problem if psd == "none" else replace(problem, **problem.made_psd())
-
-    @classmethod
-    def from_estimates(
-        cls, estimates: JudgmentEstimates, *, buy_from: BuyFrom = "independent", **options: Any
-    ) -> Problem:
-        """Build the problem from the estimates of one pass, with the rest of what `build` takes."""
-        return cls.build(
-            estimates.b,
-            estimates.v,
-            estimates.external,
+            names=tuple(map(str, range(n)) if names is None else names),
+            b=estimates.b,
+            v=estimates.v,
+            external=external,
+            external_variance=estimates.external_variance,
+            costs=np.full(n, costs, dtype=float),
+            ridge=np.full(n, ridge, dtype=float),
             label_variance=estimates.label_variance,
             label_mean=estimates.label_mean,
             means=estimates.means,
+            psd=psd,
             noise_covariance=estimates.noise_covariance if buy_from == "same" else None,
-            **options,
         )
+        return problem if psd == "none" else problem._made_psd()
 
-    def made_psd(self) -> dict[str, Any]:
-        """Return the matrices by name, each made positive semi-definite."""
+    def _made_psd(self) -> Problem:
+        """Return the problem with matrices that are positive semi-definite."""
         units = self.deviation, np.sqrt(self.v)
         if self.psd == "data_units":
             units = np.ones(self.n_attributes), np.ones(self.n_attributes)
-        matrices = {"external": _make_psd(self.external, units[0], self.candidates)}
-        if self.noise_covariance is not None:
-            noise = _make_psd(self.noise_covariance, units[1], self.v > 0)
-            matrices["noise_covariance"] = noise
-        return matrices
+        noise = self.noise_covariance
+        if noise is not None:
+            noise = _make_psd(noise, units[1], self.v > 0)
+        external = _make_psd(self.external, units[0], self.candidates)
+        return replace(self, external=external, noise_covariance=noise)
 
     @property
     def n_attributes(self) -> int:

@@ -38,7 +38,6 @@ from distfms.solve.buying import (
     SelectionPath,
     Status,
     inverse_of,
-    scoring_objective,
 )
 from distfms.solve.same_purchases import SameState
 from distfms.solve.shards import Loadable, OneProcess, Pool, loaded
@@ -332,15 +331,15 @@ class FullState:
 class ScoringState:
     """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
-    def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self.costs = problem.costs
         self._candidates = problem.candidates
         self._fixed = problem.external_variance + problem.ridge
         self._squares = problem.b**2
         n = problem.n_attributes
-        self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
-        self.objective = scoring_objective(problem, self.repeats)
+        self.repeats = np.zeros(n, np.int64)
+        self.objective = 0.0
         self.gains = self._gains_of(np.arange(n))
 
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
@@ -427,7 +426,7 @@ def greedy_path(
     criterion: str = "gain_per_cost",
     most: float = np.inf,
 ) -> SelectionPath:
-    """Buy from where a state stands until the budget or the gains are used up.
+    """Buy until the budget or the gains are used up.
 
     At most `most` judgments of an attribute.
     """
@@ -435,7 +434,7 @@ def greedy_path(
     objective: list[float] = []
     costs = state.costs
     limit = budget * (1.0 + BUDGET_TOLERANCE)
-    spent = float(state.repeats @ costs)
+    spent = 0.0
     per_cost = criterion == "gain_per_cost" and bool((costs != costs[0]).any())
     while True:
         best, any_gain = state.best(Purse(spent, limit, per_cost, most))

@@ -2,9 +2,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.solve.buying import Problem, full_objective, scoring_objective
+from distfms.solve.buying import full_objective, scoring_objective
 from distfms.solve.purchases import select
 from tests.reference import multiselect as literal
+from tests.reference.multiselect_cases import build_problem
 
 
 @st.composite
@@ -18,7 +19,7 @@ def problems(draw, costs=(1.0,)):
     v = np.array(draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=d, max_size=d)))
     weights = np.array(draw(st.lists(st.integers(-2, 2), min_size=d, max_size=d)))
     b = external @ weights
-    return Problem.build(
+    return build_problem(
         b,
         v,
         external,

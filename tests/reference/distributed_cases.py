@@ -8,6 +8,7 @@ from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.solve.buying import Problem, SelectionPath
 from distfms.solve.costs import GroupCosts, SharedCost
+from tests.reference.multiselect_cases import build_problem
 from tests.reference.sequence import correlated, make_problem
 
 
@@ -36,7 +37,7 @@ def awkward_problem(
     weights = rng.standard_normal(d) * (rng.random(d) < 0.6)
     b = external @ weights
     costs = rng.choice([1.0, 1.5, 4.0], d) if unequal else np.ones(d)
-    return Problem.build(
+    return build_problem(
         b, v, external, label_variance=float(weights @ b) + 1.0, costs=costs, ridge=ridge, psd=psd
     )
 

@@ -5,9 +5,36 @@ from __future__ import annotations
 import numpy as np
 
 from distfms.solve.buying import Problem
-from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference.statistics import ragged_of
+
+
+def build_problem(
+    b, v, external, *, label_variance, means=None, noise_covariance=None, **options
+) -> Problem:
+    """The problem of known numbers."""
+    b = np.asarray(b, dtype=float)
+    external = np.asarray(external, dtype=float)
+    estimates = JudgmentEstimates(
+        b=b,
+        v=np.asarray(v, dtype=float),
+        second_moment=external,
+        noise=np.zeros(b.size),
+        external=external,
+        external_variance=np.maximum(np.diagonal(external), 0.0),
+        label_variance=label_variance,
+        label_mean=0.0,
+        means=np.zeros(b.size) if means is None else means,
+        n_objects=1,
+        n_judgments=np.ones(b.size),
+        n_missing=np.zeros(b.size),
+        mean_judgments=np.ones(b.size),
+        noise_covariance=noise_covariance,
+    )
+    if noise_covariance is not None:
+        options["buy_from"] = "same"
+    return Problem.from_estimates(estimates, **options)
 
 
 def random_problem(seed: int, d: int = 6, *, rank: int | None = None, **options) -> Problem:
@@ -19,7 +46,7 @@ def random_problem(seed: int, d: int = 6, *, rank: int | None = None, **options)
     options.setdefault("label_variance", float(weights @ external @ weights) + 0.5)
     options.setdefault("v", rng.uniform(0.2, 2.0, d))
     v = options.pop("v")
-    return Problem.build(external @ weights, v, external, **options)
+    return build_problem(external @ weights, v, external, **options)
 
 
 def random_judgments(seed: int, m: int = 60, d: int = 5, k: int = 2):

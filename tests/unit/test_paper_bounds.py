@@ -33,7 +33,9 @@ def test_scoring_loses_less_than_the_theorem_allows(m):
     judgments = truth[:, :, None] + rng.uniform(-0.5, 0.5, (m, d, 2))
     weights = np.array([0.9, 0.5, 0.1, 0.0])
     variance = np.full(d, 1 / 12)
-    known = Problem.build(weights / 12, variance, np.diag(variance), label_variance=1.0)
+    known = multiselect_cases.build_problem(
+        weights / 12, variance, np.diag(variance), label_variance=1.0
+    )
     statistics = multiselect_cases.statistics(judgments, truth @ weights)
     learned = Problem.from_estimates(statistics.estimates())
     reached = scoring_objective(known, select(learned, budget, "scoring").final_repeats)

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -172,8 +172,14 @@ def _of_averages(problem: Problem, estimates: JudgmentEstimates, noise: np.ndarr
     semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
     semidefinite &= bool((noise >= estimates.noise * (1.0 - CONSTANT_RTOL)).all())
     units = "nearest" if problem.psd == "none" else problem.psd
+    free_of_noise = replace(
+        estimates,
+        v=np.zeros(problem.n_attributes),
+        external=moment,
+        external_variance=np.maximum(moment[own], 0.0),
+    )
     return Problem.from_estimates(
-        replace(estimates, v=np.zeros(problem.n_attributes), external=moment),
+        free_of_noise,
         costs=problem.costs * K,
         ridge=problem.ridge,
         names=problem.names,
@@ -189,9 +195,8 @@ def copies(problem: Problem, estimates: JudgmentEstimates, budget: float) -> Sel
     of judgments rather than from those in their places. The r copies of an attribute then weigh
     the same and explain what r judgments do, with the external covariance as it is estimated.
     """
-    terms: Any = {"costs": problem.costs, "ridge": problem.ridge, "names": problem.names}
-    raw = Problem.from_estimates(estimates, psd="none", **terms)
-    raw = replace(raw, noise_covariance=problem.noise_covariance)
+    external = (estimates.external + estimates.external.T) / 2
+    raw = replace(problem, external=external)
     return greedy_path(raw, full_state(raw), budget, "copies", most=K)
 
 

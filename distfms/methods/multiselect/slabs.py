@@ -121,5 +121,4 @@ def _outline(job: Job, slabs: Slabs) -> Problem:
     form = job.form
     estimates = slabs.estimates
     problem = Problem.from_estimates(estimates, names=form.names, costs=form.costs, psd="none")
-    problem = replace(problem, external_variance=estimates.external_variance)
     return form.procedure(job.options).with_ridge(problem)

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 from distfms.solve import purchases as greedy_module
-from distfms.solve.buying import Problem
 from distfms.solve.purchases import FullState, ScoringState, select
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_problem
+from tests.reference.multiselect_cases import build_problem, random_problem
 
 
 def gains_of(state):
@@ -50,7 +49,7 @@ def test_dependent_attributes_gain_nothing_whatever_b_says(seed):
     rng = np.random.default_rng(seed)
     factors = rng.standard_normal((6, 3))
     v = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
-    problem = Problem.build(rng.standard_normal(6), v, factors @ factors.T, label_variance=1.0)
+    problem = build_problem(rng.standard_normal(6), v, factors @ factors.T, label_variance=1.0)
     state = FullState(problem)
     for attribute in [3, 1, 0]:
         state.buy(attribute)
@@ -66,5 +65,5 @@ def test_dependent_attributes_gain_nothing_whatever_b_says(seed):
 def test_ties_go_to_the_lowest_index_also_between_slabs(algorithm, monkeypatch):
     monkeypatch.setattr(greedy_module, "SLAB_ATTRIBUTES", 8)
     d = 30
-    problem = Problem.build(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0)
+    problem = build_problem(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0)
     assert select(problem, d + 2, algorithm).attributes.tolist() == [*range(d), 0, 1]

@@ -6,7 +6,7 @@ from distfms.methods.multiselect.options import resolve_costs
 from distfms.solve.buying import Problem, full_objective
 from distfms.solve.purchases import select
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_judgments, statistics
+from tests.reference.multiselect_cases import build_problem, random_judgments, statistics
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -31,8 +31,8 @@ def test_in_units_of_the_data_the_nearest_matrix_is_the_one_of_the_paper(seed):
 def test_symmetric_part_of_an_external_covariance_counts(how):
     external = np.array([[2.0, 0.5, 0.1], [0.2, 2.0, 0.3], [0.1, 0.4, 2.0]])
     numbers = ([1.0, 0.5, 0.2], [0.1, 0.1, 0.1])
-    problem = Problem.build(*numbers, external, label_variance=4.0, **how)
-    same = Problem.build(*numbers, external.T, label_variance=4.0, **how)
+    problem = build_problem(*numbers, external, label_variance=4.0, **how)
+    same = build_problem(*numbers, external.T, label_variance=4.0, **how)
     np.testing.assert_array_equal(problem.external, (external + external.T) / 2)
     np.testing.assert_array_equal(problem.external, same.external)
     assert full_objective(problem, [1, 2, 1]) == full_objective(same, [1, 2, 1])

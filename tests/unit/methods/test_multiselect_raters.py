@@ -16,7 +16,7 @@ from distfms.solve.same_purchases import SameState
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import ragged
+from tests.reference.multiselect_cases import build_problem, ragged
 
 
 def problem_of(seed, d=5, *, halo=0.6, **options):
@@ -29,7 +29,7 @@ def problem_of(seed, d=5, *, halo=0.6, **options):
     noise = np.outer(deviation, deviation) * (halo + (1 - halo) * np.eye(d))
     options.setdefault("label_variance", float(weights @ external @ weights) + 0.5)
     v = deviation**2
-    return Problem.build(external @ weights, v, external, noise_covariance=noise, **options)
+    return build_problem(external @ weights, v, external, noise_covariance=noise, **options)
 
 
 def literal_objective(problem, repeats):
