@@ -103,13 +103,7 @@ class Evaluation:
         """Return the cross-validated loss of the whole choice, which no fold made for itself."""
         if self.validated is None:
             return {}
-        over = over_folds(self._losses_of_choice(), self.validated.weight)
-        half = over.half_width(_LEVEL)
-        interval = {
-            "projected_loss": over.mean,
-            "lower": over.mean - half,
-            "upper": over.mean + half,
-        }
+        interval = _interval(over_folds(self._losses_of_choice(), self.validated.weight))
         return {"validation": {name: number_or_none(value) for name, value in interval.items()}}
 
     def _better(self) -> dict[str, Any] | None:
@@ -148,12 +142,7 @@ class Evaluation:
         of_nothing = self.solved.problem.problem.label_variance
         scores = {"train": {"projected_loss": of_nothing - models.objective}}
         if validated is not None:
-            half = validated.half_width(_LEVEL)
-            scores["validation"] = {
-                "projected_loss": validated.mean,
-                "lower": validated.mean - half,
-                "upper": validated.mean + half,
-            }
+            scores["validation"] = _interval(validated)
         held_out = self.solved.test
         if held_out is not None:
             scores["test"] = {"projected_loss": self._losses(models, held_out)}
@@ -204,6 +193,12 @@ class Evaluation:
         names = [procedure.names[a] for a in support.tolist()]
         entry["noise_correlation"] = noise_correlations(judgments.take(support), names)
         return entry
+
+
+def _interval(over: FoldMeans) -> dict[str, np.ndarray]:
+    """Return a mean loss over folds and the bounds of its confidence interval."""
+    half = over.half_width(_LEVEL)
+    return {"projected_loss": over.mean, "lower": over.mean - half, "upper": over.mean + half}
 
 
 def noise_correlations(

@@ -11,7 +11,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.evaluate import noise_correlations
 from distfms.methods.multiselect.judged import Trained
 from distfms.methods.multiselect.same_raters import rater_remarks
-from distfms.solve.buying import Problem, full_objective
+from distfms.solve.buying import full_objective
 from distfms.solve.same_purchases import SameState
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
