@@ -50,14 +50,14 @@ RULES = {
 
 
 def importers(module: str, name: str) -> set[str]:
-    found = set()
+    results = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == module:
                 names = [alias.name for alias in node.names]
                 if name in names:
-                    found.add(str(path.relative_to(PACKAGE)))
-    return found
+                    results.add(str(path.relative_to(PACKAGE)))
+    return results
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule[1])

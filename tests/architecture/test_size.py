@@ -32,14 +32,14 @@ MODULES = {module_name(path): path for path in SOURCES}
 
 def imported(path: Path) -> set[str]:
     """Modules of the package that a file imports anywhere: in functions and for types too."""
-    found = set()
+    results = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            results |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (inside & MODULES.keys()) or {node.module}
-    return found & MODULES.keys()
+            results |= (inside & MODULES.keys()) or {node.module}
+    return results & MODULES.keys()
 
 
 def test_no_import_cycles_at_any_depth() -> None:

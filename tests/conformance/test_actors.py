@@ -72,9 +72,9 @@ def classes_job(data, output, engine, folds):
 
 
 def chains_job(data, output, engine, folds):
-    own = {"solver": "online", "repeats": 1}
+    options = {"solver": "online", "repeats": 1}
     rows = write_rows(data, few_columns())
-    return few_job(rows, output, own, data={"folds": folds}, engine=engine)
+    return few_job(rows, output, options, data={"folds": folds}, engine=engine)
 
 
 #: Jobs, what all actors do in them, and with how many folds. On folds, slabs are of the usual
@@ -104,7 +104,8 @@ def pools(folder):
 def calls(monkeypatch):
     """What is asked of actors on Ray: (what they do, number of the actor) → calls."""
     counts = Counter[tuple[str, int]]()
-    opened, post = RunContext.pool, ActorPool._post
+    opened = RunContext.pool
+    post = ActorPool._post
 
     def named(*given, **options):
         pool = opened(*given, **options)
@@ -144,8 +145,8 @@ def test_actors_on_ray_have_the_bits_of_the_driver(name, ray_session, calls, tmp
     spread = run_job(make(tmp_path / "data", tmp_path / "spread", always, folds)).folder
     assert all(calls[what, actor] > 1 for what in work for actor in range(N_ACTORS)), calls
     assert {what for what, _ in calls} == {event["what"] for event in pools(alone)}
-    said = prepare(make(tmp_path / "data", tmp_path / "spread", always, folds)).describe()
-    assert {what for what, _ in calls} == set(re.findall(r"(?<!not )for (\w+)", said["actors"]))
+    text = prepare(make(tmp_path / "data", tmp_path / "spread", always, folds)).describe()
+    assert {what for what, _ in calls} == set(re.findall(r"(?<!not )for (\w+)", text["actors"]))
     assert events(spread, "begin")[0]["engine"] == "ray"
     # Statistics are summed up by the graph of Dask, whose tasks Ray does.
     assert sum(event["computed"] for event in events(spread, "pass_finished")) > 0
@@ -172,7 +173,8 @@ def dying_once(marker, *given):
 
 
 def test_killed_actor_of_embeddings_does_not_change_a_bit(tmp_path, monkeypatch):
-    never, always = {"actors": "never"}, {"actors": "always", "workers": N_ACTORS}
+    never = {"actors": "never"}
+    always = {"actors": "always", "workers": N_ACTORS}
     monkeypatch.setattr(landmarks_form, "SAMPLED_ROWS", 100)
     alone = run_job(similarities_job(tmp_path / "data", tmp_path / "alone", never, 0)).folder
     monkeypatch.setattr(context, "_shard_summary", partial(dying_once, tmp_path / "killed"))

@@ -48,12 +48,14 @@ def correlation(run: Run, job: Job) -> Finished:
     procedure_of = partial(CorrelationProcedure.of, plan.feature_names)
     points = partial(points_on_folds, run, job, statistics, procedure_of, nested="budget")
     options, tuning = choose_options(run, job, points)
-    procedure, train = procedure_of(options), TrainMembers(statistics)
+    procedure = procedure_of(options)
+    train = TrainMembers(statistics)
     problem = procedure.problem(train)
     paths = run.step("select", lambda: search_all(run, procedure, problem))
     solved = Solved(procedure, statistics, train, problem, paths)
     metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
-    path, mean = solved.path, problem.mean
+    path = solved.path
+    mean = problem.mean
     names = list(plan.feature_names)
     model = {"sources": sources_of(plan), "id": form.roles.id}
     return Finished(
@@ -145,7 +147,8 @@ class CorrelationProcedure(Procedure):
         self, problem: CoMoments, path: Path, held_out: Mapping[str, Any], budgets: np.ndarray
     ) -> dict[str, np.ndarray]:
         moments = held_out["moments"]
-        covariance, shift = moments.covariance(pairwise=False), moments.mean - problem.mean
+        covariance = moments.covariance(pairwise=False)
+        shift = moments.mean - problem.mean
         second = covariance + np.outer(shift, shift)
         ends = np.minimum(budgets.astype(int), len(path.order))
         contrast = np.hstack([-path.weights[ends], np.ones((len(ends), 1))])
@@ -167,7 +170,8 @@ class Linear:
 
 
 def predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
-    model, arrays = run.model, run.weights
+    model = run.model
+    arrays = run.weights
     n = len(arrays["order"]) if budget is None else min(int(budget), len(arrays["order"]))
     bought = {model["names"][a].partition("=")[0] for a in arrays["order"][:n]}
     needed = [name for name in model["sources"] if name in bought]

@@ -8,7 +8,8 @@ import numpy as np
 from distfms.runs.job_spec import JobSpec
 from tests.e2e.jobs import spec_of
 
-N, D = 900, 12
+N = 900
+D = 12
 NAMES = [f"x{j}" for j in range(D)]
 SHARES = np.arange(1, D + 1) ** -1.0
 

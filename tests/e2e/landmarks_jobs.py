@@ -47,8 +47,8 @@ def task_job(
     data: Path, output: Path, task: str, target: str, engine: Any = None, /, **section: Any
 ) -> JobSpec:
     """Spec of another task on `smooth_rows`, with the target in one of three columns."""
-    left = [name for name in ("y", "level", "high") if name != target]
-    rows = {"target": target, "exclude": left, "folds": 2}
+    excluded = [name for name in ("y", "level", "high") if name != target]
+    rows = {"target": target, "exclude": excluded, "folds": 2}
     section = {"task": task, "landmarks": 20} | section
     return landmarks_job(data, output, data=rows, landmarks=section, engine=engine or {})
 

@@ -1,7 +1,5 @@
 """Attribute-efficient regression from a spec to a finished run, against the rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -53,7 +51,8 @@ def order(key, own=TRAIN):
 def literal_design(penalty, sampling, n_examples, own=TRAIN, **more):
     norm = np.linalg.norm(X[own], axis=1).max() if penalty == "ridge" else np.abs(X[own]).max()
     if sampling != "moments":
-        rows, key = X[order(stream(0, 0), own)], np.uint64(stream(stream(0, 0), 0))
+        rows = X[order(stream(0, 0), own)]
+        key = np.uint64(stream(stream(0, 0), 0))
         u = np.array([uniform(key, i) for i in range(5 * n_examples)]).reshape(-1, 5)
         n_first = int(n_examples * more.get("first_share", Fraction(1, 10)))
         points = (u[: n_first if sampling == "two_phase" else None, :3] * D).astype(int)
@@ -81,10 +80,11 @@ def learned_from(own, penalty, sampling, **more):
     ],
 )
 def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampling, first):
-    own = {"penalty": penalty, "draws": sampling, "repeats": 2}
-    own |= {"first_examples": first} if first else {}
-    folder = run_job(few_job(data, tmp_path, own)).folder
-    selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
+    options = {"penalty": penalty, "draws": sampling, "repeats": 2}
+    options |= {"first_examples": first} if first else {}
+    folder = run_job(few_job(data, tmp_path, options)).folder
+    selection = content(folder, "selection.json")
+    metrics = content(folder, "metrics.json")
     share = Fraction(first or int(TRAIN.sum()) // 10, int(TRAIN.sum()))
     chain = learned_from(TRAIN, penalty, sampling, first_share=share)
     told = {} if sampling != "two_phase" else {"first_examples": share * TRAIN.sum()}
@@ -168,8 +168,8 @@ def test_the_preset_of_the_paper_is_its_literal_form(tmp_path, penalty, algorith
     chosen = dict(zip(grid, min(losses, key=losses.get), strict=True))
     selection = content(run, "selection.json")
     assert selection["tuning"]["chosen"] == chosen
-    found = list(selection["coefficients"].values())
-    np.testing.assert_allclose(found, literal(sampling, TRAIN, **chosen), rtol=1e-8, atol=1e-12)
+    results = list(selection["coefficients"].values())
+    np.testing.assert_allclose(results, literal(sampling, TRAIN, **chosen), rtol=1e-8, atol=1e-12)
     metrics = content(run, "metrics.json")
     drawings = ALGORITHMS[penalty]
     (name,) = (name for name, how in drawings.items() if how == "uniform")
@@ -183,12 +183,13 @@ def test_the_preset_of_the_paper_is_its_literal_form(tmp_path, penalty, algorith
 @pytest.mark.parametrize("norm", [None, 7.0])
 @pytest.mark.parametrize("sampling", ["uniform", "two_phase"])
 def test_what_was_not_observed_is_not_used(data, tmp_path, sampling, norm):
-    own = {"draws": sampling, "bound": 9.0, "repeats": 0, "norm": norm}
-    first = run_job(few_job(data, tmp_path / "a", own)).folder
+    options = {"draws": sampling, "bound": 9.0, "repeats": 0, "norm": norm}
+    first = run_job(few_job(data, tmp_path / "a", options)).folder
     key = stream(0, 0)
     design = literal_design("ridge", sampling, int(TRAIN.sum()))
     design = replace(design, bound=9.0, norm=norm or design.norm, moments=None)
-    twin, noise = Chain(design, stream(key, 0)), np.random.default_rng(1).random(X.shape)
+    twin = Chain(design, stream(key, 0))
+    noise = np.random.default_rng(1).random(X.shape)
     noise[~TRAIN] = X[~TRAIN]
     n_seen = 0
     for number, row in enumerate(order(key)):
@@ -199,7 +200,7 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, sampling, norm):
         twin.learn(X, Y, np.array([row]))
     assert n_seen < 0.45 * TRAIN.sum() * D
     second = run_job(
-        few_job(write_rows(tmp_path / "noise", few_columns(noise)), tmp_path / "b", own)
+        few_job(write_rows(tmp_path / "noise", few_columns(noise)), tmp_path / "b", options)
     ).folder
     selections = [content(folder, "selection.json") for folder in (first, second)]
     assert selections[0]["second_moments"] != selections[1]["second_moments"]
@@ -212,9 +213,10 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, sampling, norm):
 def test_prediction_report_and_labels(tmp_path, look):
     labels = np.where(np.median(Y) < Y, 5.0, 3.0)
     folder = write_rows(tmp_path / "data", few_columns(target=labels))
-    own = {"positive": 5, "step_factor": 3.0}
-    run = run_job(few_job(folder, tmp_path / "runs", own)).folder
-    metrics, selection = content(run, "metrics.json"), content(run, "selection.json")
+    options = {"positive": 5, "step_factor": 3.0}
+    run = run_job(few_job(folder, tmp_path / "runs", options)).folder
+    metrics = content(run, "metrics.json")
+    selection = content(run, "selection.json")
     assert selection["bound"] == 1.0
     weights = np.array(list(selection["coefficients"].values()))
     signs = np.where(labels == 5, 1.0, -1.0)[~TRAIN]
@@ -222,8 +224,8 @@ def test_prediction_report_and_labels(tmp_path, look):
     assert metrics["test"]["accuracy"] == pytest.approx(accuracy)
     for values, n_told in ((labels, 1), ((labels - 4), 0)):  # −1 and 1 are classes
         data = write_rows(tmp_path / f"told-{n_told}", few_columns(target=values))
-        said = prepare(few_job(data, tmp_path / "runs", {"step_factor": 3.0})).describe()
-        assert str(said).count("`attribute_efficient.positive` to one of them") == n_told
+        message = prepare(few_job(data, tmp_path / "runs", {"step_factor": 3.0})).describe()
+        assert str(message).count("`attribute_efficient.positive` to one of them") == n_told
     told = metrics["classes"]
     assert told["names"] == ["others", "5"]
     area = roc_auc_score(signs > 0, X[~TRAIN] @ weights)
@@ -243,10 +245,10 @@ def test_prediction_report_and_labels(tmp_path, look):
 
 def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, distfms):
     (tmp_path / "job.yaml").write_text(few_job(data, tmp_path / "runs").to_yaml())
-    said = distfms("check", tmp_path / "job.yaml").out
+    output = distfms("check", tmp_path / "job.yaml").out
     first = TRAIN & (np.arange(N) < 300)
     s = (X[first] ** 2).mean(axis=0)
     ratio = np.sqrt(s).sum() ** 2 / (D * s.sum())
-    assert f"improvement ratio: {ratio:.2f}" in said
-    assert f"up to a factor of {1 / ratio:.1f}" in said
+    assert f"improvement ratio: {ratio:.2f}" in output
+    assert f"up to a factor of {1 / ratio:.1f}" in output
     assert not (tmp_path / "runs").exists()

@@ -281,9 +281,9 @@ def test_held_out_data_are_not_learned_from(tmp_path):
 def test_functions_that_fail_on_the_sample_are_named(
     files, tmp_path, actors_pay, name, section, message
 ):
-    own = {"similarity": f"{FUNCTIONS}:{name}", **section}
+    options = {"similarity": f"{FUNCTIONS}:{name}", **section}
     engine = {"workers": 2, "processes": True}
-    job = landmarks_job(files / "smooth.parquet", tmp_path, landmarks=own, engine=engine)
+    job = landmarks_job(files / "smooth.parquet", tmp_path, landmarks=options, engine=engine)
     assert re.search(rf"`{FUNCTIONS}:{name}` {message}", is_refused(lambda: job))
 
 
@@ -292,16 +292,16 @@ def test_functions_that_fail_in_processes_name_the_partition(
 ):
     """A ranking compares nothing on a sample."""
     monkeypatch.setattr(form, "SAMPLED_ROWS", 100)
-    own = {"similarity": f"{FUNCTIONS}:narrow"}
+    options = {"similarity": f"{FUNCTIONS}:narrow"}
     engine = {"workers": 2, "processes": True}
-    job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=own, engine=engine)
+    job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=options, engine=engine)
     assert re.search(r"ranked\.parquet, row group.* returned an array", is_refused(lambda: job))
 
 
 @pytest.mark.slow
 def test_functions_that_fail_on_ray_name_the_partition(ray_session, files, tmp_path, monkeypatch):
     monkeypatch.setattr(form, "SAMPLED_ROWS", 100)  # others are read once
-    own = {"similarity": f"{FUNCTIONS}:undefined"}
+    options = {"similarity": f"{FUNCTIONS}:undefined"}
     engine = {"kind": "ray", "workers": 2}
-    job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=own, engine=engine)
+    job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=options, engine=engine)
     assert re.search(r"ranked\.parquet, row group.* returned nan", is_refused(lambda: job))

@@ -28,12 +28,12 @@ MOST_BYTES = {"README.md": 5_000, "CONTRIBUTING.md": 6_000}
 
 def blocks(language):
     """Code blocks of a language in all pages, with names for the tests."""
-    found = []
+    results = []
     for page in PAGES:
         for block in re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             name = f"{page.parent.name}-{re.sub(r'[^a-z]+', '-', block.lower())[:30]}"
-            found.append(pytest.param(block, id=name))
-    return found
+            results.append(pytest.param(block, id=name))
+    return results
 
 
 RNG = np.random.default_rng(0)
@@ -85,7 +85,8 @@ def test_commands_have_these_options(block):
     group = typer.main.get_command(commands.app)
     calls = re.findall(r"^(?:\$ )?distfms (.+?)(?:\s#.*|\s&&.*)?$", block, re.MULTILINE)
     for call in calls:
-        command, arguments = group, shlex.split(call)
+        command = group
+        arguments = shlex.split(call)
         while hasattr(command, "commands"):
             command = command.commands[arguments.pop(0)]
         command.make_context(command.name, arguments)

@@ -12,7 +12,8 @@ from distfms.methods import load_method as method_of
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import content, spec_of
 
-METRICS, N = "metrics.json", 120
+METRICS = "metrics.json"
+N = 120
 LANDMARKS = {"landmarks": 20, "metric": "none", "baselines": [], "ridge": 1e-4, "clip": False}
 LANDMARKS |= {"similarity": "gaussian"}
 #: Of one width nothing is chosen.

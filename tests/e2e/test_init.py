@@ -112,10 +112,10 @@ def test_the_spec_runs_and_asks_what_was_meant(
     spec = YAML(typ="safe").load((tmp_path / "job.yaml").read_text())
     assert spec["name"] == f"{method}-my-table"
     prepared = prepare(load_spec("job.yaml"))
-    found = {"data": prepared.spec.data.model_dump(), method: prepared.job.options.model_dump()}
+    results = {"data": prepared.spec.data.model_dump(), method: prepared.job.options.model_dump()}
     for section, wanted in (("data", data), (method, options)):
         for key, value in wanted.items():
-            resolved = found[section][key]
+            resolved = results[section][key]
             if isinstance(value, dict):
                 resolved = {name: resolved[name] for name in value}
             assert resolved == (tuple(value) if isinstance(value, list) else value), key

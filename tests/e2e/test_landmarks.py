@@ -53,13 +53,15 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     pairs = np.linalg.norm(Z[train][:, None] - Z[train][None], axis=2)
     assert sigma == pytest.approx(pairs.sum() / (len(pairs) * (len(pairs) - 1)))
     K = literal.embedding("gaussian", Z, Z[chosen], {"sigma": sigma})
-    centre, mean = K[train].mean(axis=0), y[train].mean()
-    A, b = K[train] - centre, y[train] - mean
+    centre = K[train].mean(axis=0)
+    mean = y[train].mean()
+    A = K[train] - centre
+    b = y[train] - mean
     norm = literal.embedding("gaussian", Z[chosen], Z[chosen], {"sigma": sigma})
     gram = A.T @ A + selection["ridge"] * len(A) * (norm + 1e-6 * np.eye(60))
-    wanted = (K - centre) @ np.linalg.solve(gram, A.T @ b) + mean
-    found = predicted(run, data, tmp_path / "out.parquet")
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    expected = (K - centre) @ np.linalg.solve(gram, A.T @ b) + mean
+    predictions = predicted(run, data, tmp_path / "out.parquet")
+    np.testing.assert_allclose(predictions, expected, rtol=1e-5)
     # The smaller models are in the folder too.
     few = predicted(run, data, tmp_path / "few.parquet", budget=25)
     error = np.mean((few[~train] - y[~train]) ** 2)
@@ -78,19 +80,21 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     references = [metrics["baselines"][name]["test"] for name in ("mean", "ridge on the columns")]
     assert references[0]["mse"] == pytest.approx(np.mean((y[~train] - mean) ** 2))
     model = RidgeCV(np.logspace(-6, 2, 17) * train.sum()).fit(Z[train], y[train])
-    wanted = np.mean((model.predict(Z[~train]) - y[~train]) ** 2)
-    assert references[1]["mse"] == pytest.approx(wanted, rel=1e-2)  # leaves rows out
+    expected = np.mean((model.predict(Z[~train]) - y[~train]) ** 2)
+    assert references[1]["mse"] == pytest.approx(expected, rel=1e-2)  # leaves rows out
     assert metrics["linear"]["behind"] < -metrics["linear"]["standard_error"] < 0
     assert "still" in " ".join(content(run, "manifest.json")["notes"])
 
 
 def test_as_many_landmarks_as_pay(data, tmp_path):
     """The fewest of a ladder whose error on the folds is about the least, or all there may be."""
-    own = {"landmarks": "auto"}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
-    selection, notes = content(folder, "selection.json"), content(folder, "manifest.json")["notes"]
-    kept, most = len(selection["landmarks"]), selection["n_candidates"]
-    every = run_job(landmarks_job(data, tmp_path, landmarks={**own, "landmarks": most})).folder
+    options = {"landmarks": "auto"}
+    folder = run_job(landmarks_job(data, tmp_path, landmarks=options)).folder
+    selection = content(folder, "selection.json")
+    notes = content(folder, "manifest.json")["notes"]
+    kept = len(selection["landmarks"])
+    most = selection["n_candidates"]
+    every = run_job(landmarks_job(data, tmp_path, landmarks={**options, "landmarks": most})).folder
     points = content(every, "metrics.json")["curves"][0]["points"]
     error = {point["budget"]: point["validation"]["mse"] for point in points}
     assert 1 < kept < most
@@ -143,6 +147,8 @@ def test_precomputed_similarities(columns, tmp_path):
     selection = content(folder, "selection.json")
     assert set(selection["landmarks"]) <= {f"k{j}" for j in range(30)}
     narrow = {name: own[name] for name in ("id", *selection["landmarks"])}
-    found = predicted(folder, write_rows(tmp_path / "narrow", narrow), tmp_path / "out.parquet")
-    assert np.mean((found - columns["y"]) ** 2) < 0.4 * columns["y"].var()
+    predictions = predicted(
+        folder, write_rows(tmp_path / "narrow", narrow), tmp_path / "out.parquet"
+    )
+    assert np.mean((predictions - columns["y"]) ** 2) < 0.4 * columns["y"].var()
     assert content(folder, "metrics.json")["baselines"].keys() == {"mean"}

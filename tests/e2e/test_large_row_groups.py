@@ -39,20 +39,20 @@ def rows(n):
     ids=["sequence", "multiselect"],
 )
 def test_results_are_those_of_small_row_groups_and_of_any_workers(tmp_path, columns, job, section):
-    found = []
+    results = []
     predicted = []
     for name, size, workers in (("small", 400, 1), ("one", N_ROWS, 1), ("two", N_ROWS, 2)):
         path = write(tmp_path / name, columns(N_ROWS), row_group_size=size)
         engine = {"workers": workers, "cache": False}
         spec = job(path, tmp_path / f"{name}-runs", data=SECTION | section, engine=engine)
         folder = run_job(spec).folder
-        found.append(content(folder, "model.json"))
+        results.append(content(folder, "model.json"))
         predict_file(folder, str(path), tmp_path / f"{name}.parquet")
         predicted.append(pq.read_table(tmp_path / f"{name}.parquet").column(1).to_numpy())
     small, one, two = predicted
     np.testing.assert_allclose(one, small, rtol=1e-9)
     np.testing.assert_array_equal(one, two)
-    assert found[1] == found[2]
+    assert results[1] == results[2]
 
 
 def test_messages_name_the_row_of_the_file(tmp_path):

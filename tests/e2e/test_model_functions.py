@@ -96,7 +96,7 @@ def test_a_retraining_runs_what_its_spec_names(imported, job, days):
     write_day(days, "2026-01-05", 5)
     section = {**job.options.model_dump(), "similarity": "mine:other"}
     renamed = growing_job(days, days.parent / "runs", method="landmarks", landmarks=section)
-    said = []
+    messages = []
     with pytest.raises(SpecError, match="calls the function `mine:near`"):
-        again(renamed, say=said.append)
-    assert not any("Writing" in line for line in said)
+        again(renamed, say=messages.append)
+    assert not any("Writing" in line for line in messages)

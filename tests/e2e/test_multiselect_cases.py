@@ -98,10 +98,10 @@ def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path
         return pq.read_table(tmp_path / "out.parquet")
 
     more = bought(20)
-    found = predicted(more, within=4)
+    predictions = predicted(more, within=4)
     expected = predicted(bought(4))
-    np.testing.assert_allclose(found["predicted_y"], expected["predicted_y"], rtol=1e-9)
-    assert found["judgments_lacking"].equals(expected["judgments_lacking"])
+    np.testing.assert_allclose(predictions["predicted_y"], expected["predicted_y"], rtol=1e-9)
+    assert predictions["judgments_lacking"].equals(expected["judgments_lacking"])
     with pytest.raises(SpecError, match=r"budget of 30: this run bought for 20.*budget=30"):
         predicted(more, within=30)
     with pytest.raises(SpecError, match="a refit is made for one"):

@@ -45,10 +45,10 @@ def columns(X, y):
 def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
     X, y = judged(tails=True)
     raw = write(tmp_path / "raw", columns(X, y))
-    own = {"budget": budget, "model": model, "baselines": ["copies"]}
-    folder, selection, metrics, manifest = run(raw, tmp_path / "a", multiselect=own)
+    options = {"budget": budget, "model": model, "baselines": ["copies"]}
+    folder, selection, metrics, manifest = run(raw, tmp_path / "a", multiselect=options)
     before = write(tmp_path / "clipped", columns(clipped(X), y))
-    off = {**own, "robust": False}
+    off = {**options, "robust": False}
     other, selection_, metrics_, _ = run(before, tmp_path / "b", multiselect=off)
     assert "Judgments are clipped to the median ± 3 median absolute deviations" in notes(manifest)
     assert selection["path"] == selection_["path"]

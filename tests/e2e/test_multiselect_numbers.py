@@ -106,9 +106,9 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
 @pytest.mark.parametrize("raters", ["positions", "ignore"])
 def test_plain_errors_are_those_of_predictions(ragged, tmp_path, raters):
     path, *_ = ragged
-    own = {"budget": 3, "model": "refit", "raters": raters, "ridge": 0.1}
+    options = {"budget": 3, "model": "refit", "raters": raters, "ridge": 0.1}
     data = {"weight": "w", "test": 0.25}
-    folder, _, metrics, _ = run(path, tmp_path, seed=4, data=data, multiselect=own)
+    folder, _, metrics, _ = run(path, tmp_path, seed=4, data=data, multiselect=options)
     predict_file(folder, str(path), tmp_path / "out.parquet", with_folds=True)
     found = pq.read_table(tmp_path / "out.parquet").to_pandas()
     found[["y", "w"]] = pq.read_table(path).to_pandas()[["y", "w"]]
@@ -165,8 +165,8 @@ def test_noise_takes_the_largest_ridges_or_buys_nothing(tmp_path, folds):
     columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(6)}
     path = write(tmp_path, {"id": np.arange(40), "y": rng.normal(size=40), **columns})
     data = {"folds": folds, "test": 0.0}
-    own = {"algorithm": "auto"}
-    folder, selection, _, _ = run(path, tmp_path, data=data, multiselect=own)
+    options = {"algorithm": "auto"}
+    folder, selection, _, _ = run(path, tmp_path, data=data, multiselect=options)
     if folds:
         assert selection["repeats"] == {}
         assert headline(folder).startswith("Buy nothing: no judgments predict `y` better")
@@ -186,7 +186,7 @@ def test_an_attribute_that_hardly_varies_without_a_fold_decides_nothing(tmp_path
     columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(2)}
     label = truth[:, 0] + 0.3 * rng.normal(size=n)
     path = write(tmp_path, {"id": ids, "y": label, **columns})
-    own = {"algorithm": "auto", "robust": False}
-    _, selection, metrics, _ = run(path, tmp_path, data={"test": 0.0}, multiselect=own)
+    options = {"algorithm": "auto", "robust": False}
+    _, selection, metrics, _ = run(path, tmp_path, data={"test": 0.0}, multiselect=options)
     assert selection["repeats"].get("q0", 0) > 0
     assert all(fold["projected_loss"] < 5 * label.var() for fold in metrics["folds"])

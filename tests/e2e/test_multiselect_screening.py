@@ -43,11 +43,11 @@ def learned(folder, output, screen=True, **options):
 @pytest.mark.parametrize("model", ["projected", "refit"])
 def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path, model):
     X, who, y = crowd(at_random=True)
-    own = {"budget": 4, "model": model, "plan": True}
+    options = {"budget": 4, "model": model, "plan": True}
     raw = write(tmp_path / "raw", columns(X, who, y))
-    folder, selection, metrics, manifest = learned(raw, tmp_path / "a", **own)
+    folder, selection, metrics, manifest = learned(raw, tmp_path / "a", **options)
     before = write(tmp_path / "less", columns(X, who, y, BAD))
-    other, selection_, metrics_, manifest_ = learned(before, tmp_path / "b", False, **own)
+    other, selection_, metrics_, manifest_ = learned(before, tmp_path / "b", False, **options)
     assert "Raters are left out: 327 of 2,976 judgments are theirs" in notes(manifest)
     assert (selection["path"], metrics) == (selection_["path"], metrics_)
     assert manifest["plan"] == manifest_["plan"]
@@ -63,22 +63,22 @@ def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path,
     predicted = mine.predict(rows)["predicted_y"]
     assert predicted == theirs.predict(less)["predicted_y"]
     assert predicted != theirs.predict(rows)["predicted_y"]
-    worse = learned(raw, tmp_path / "c", False, **own)[2]
+    worse = learned(raw, tmp_path / "c", False, **options)[2]
     assert metrics["test"]["projected_loss"] < 0.9 * worse["test"]["projected_loss"]
     # Without ids nobody can be left out, which is said.
     rows.pop("raters")
     assert mine.predict(rows)["predicted_y"] == theirs.predict(rows)["predicted_y"]
     unknown = write(tmp_path / "unknown", rows)
-    said = predict_file(folder, str(unknown), tmp_path / "out.parquet")
-    assert f"Rows without rater ids, though training left raters out: {N}" in said
+    summary = predict_file(folder, str(unknown), tmp_path / "out.parquet")
+    assert f"Rows without rater ids, though training left raters out: {N}" in summary
 
 
 def test_nothing_changes_where_no_rater_stands_out_or_none_is_known(tmp_path):
     X, who, y = crowd(at_random=False)
     raw = write(tmp_path / "raw", columns(X, who, y))
-    found = [learned(raw, tmp_path / str(screen), screen) for screen in (True, False)]
-    assert found[0][1:3] == found[1][1:3]
-    models = [content(folder, "model.json") for folder, *_ in found]
+    results = [learned(raw, tmp_path / str(screen), screen) for screen in (True, False)]
+    assert results[0][1:3] == results[1][1:3]
+    models = [content(folder, "model.json") for folder, *_ in results]
     assert models[0] == models[1]
     assert "raters_left_out" not in models[0]
     rows = columns(*crowd(at_random=True))

@@ -51,9 +51,9 @@ def run_in_one_process(path, output, **changes):
 @pytest.fixture(scope="module")
 def in_slabs(judgments, tmp_path_factory):
     """A finished run, and what it said."""
-    said = []
+    messages = []
     spec = job(judgments, tmp_path_factory.mktemp("runs"), engine={"cache": False})
-    return run_job(spec, say=said.append).folder, said
+    return run_job(spec, say=messages.append).folder, messages
 
 
 @pytest.mark.parametrize("model", ["projected", "refit"])

@@ -29,24 +29,24 @@ def in_place(distfms):
 
 def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path, look):
     nightly = str(JOBS / "nightly.yaml")
-    found = []
+    results = []
     for day in ("1", "2", "3"):
         write_day(day)
-        found.append(distfms("retrain", nightly))
-    assert [night.code for night in found] == [0, 0, 3]
+        results.append(distfms("retrain", nightly))
+    assert [night.code for night in results] == [0, 0, 3]
     assert (
         "Version 1 of 'nightly' is the current model (4 partitions read, 0 from the cache)"
-        in found[0].out
+        in results[0].out
     )
     assert (
         "Version 2 of 'nightly' is the current model (4 partitions read, 4 from the cache)"
-        in found[1].out
+        in results[1].out
     )
-    said = "Refused: bp drifted by"
-    assert said in found[2].out
+    text = "Refused: bp drifted by"
+    assert text in results[2].out
     assert in_place(distfms) == 2
     refused = (tmp_path / "runs" / "nightly" / "latest" / "report.html").read_text()
-    assert refused.count(said) == 3  # title, headline and box
+    assert refused.count(text) == 3  # title, headline and box
     assert "Drift by column" in refused
     look(tmp_path / "runs" / "nightly" / "latest" / "report.html", 3)
 

@@ -100,16 +100,16 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variabl
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
     # A second job finds the judgments converted, or converts them again where it must.
     conversions = locate(f"{bucket}/runs/.kept/judgments", s3.options)
-    said = []
+    messages = []
     converted = files_below(conversions)
-    run(there, output, say=said.append)
-    assert not [line for line in said if "Converting" in line]
+    run(there, output, say=messages.append)
+    assert not [line for line in messages if "Converting" in line]
     for entry in (*converted, *files_below(tmp_path / "runs/.kept/judgments")):
         if entry.place.name == ".whole":
             entry.place.unlink()
-    run(there, output, say=said.append)
-    run({"path": str(tmp_path / "long.csv")}, str(tmp_path / "runs"), say=said.append)
-    assert len([line for line in said if "Converting" in line]) == 2
+    run(there, output, say=messages.append)
+    run({"path": str(tmp_path / "long.csv")}, str(tmp_path / "runs"), say=messages.append)
+    assert len([line for line in messages if "Converting" in line]) == 2
     assert [e.name for e in files_below(conversions)] == [e.name for e in converted]
 
 

@@ -1,7 +1,5 @@
 """Jobs that solve from pairs of attributes, from a spec to predictions, against the rows."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import lightgbm
@@ -37,7 +35,8 @@ from tests.reference.attribute_efficient import (
 
 # The eighth attribute is always 0.
 VARIES = np.arange(len(ALL_NAMES)) != 7
-NAMES, X = [name for name in ALL_NAMES if name != "x7"], ALL[:, VARIES]
+NAMES = [name for name in ALL_NAMES if name != "x7"]
+X = ALL[:, VARIES]
 KEYS = hash_keys(np.array(IDS))
 INNER = (KEYS % np.uint64(5)).astype(int)
 
@@ -60,7 +59,8 @@ def pairs_job(data, output, own=None, /, **changes):
 
 def literal_draws(draws):
     """What is observed of all rows, NaN elsewhere, shape (n, d)."""
-    key, weights = stream(0, 0), None
+    key = stream(0, 0)
+    weights = None
     if draws == "moments":
         weights = drawing_weights((X[TRAIN] ** 2).mean(axis=0))
     if draws == "two_phase":
@@ -80,7 +80,8 @@ def solved(observed, own):
 @pytest.mark.parametrize("draws", ["uniform", "moments", "two_phase"])
 def test_the_model_is_that_of_the_pairs(data, tmp_path, draws):
     folder = run_job(pairs_job(data, tmp_path, {"draws": draws})).folder
-    selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
+    selection = content(folder, "selection.json")
+    metrics = content(folder, "metrics.json")
     observed = literal_draws(draws)
     weights, intercept = solved(observed, TRAIN)
     found = np.array([selection["coefficients"][name] for name in NAMES])
@@ -98,7 +99,8 @@ def test_the_model_is_that_of_the_pairs(data, tmp_path, draws):
     assert metrics["test"]["relative_loss"] == pytest.approx(squares.sum() / null)
     # Folds are solved without, and judged on all that their rows have.
     for entry in metrics["folds"]:
-        own, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
+        own = TRAIN & (entry["fold"] != PARTS)
+        out = entry["fold"] == PARTS
         predicted = predict_cut(*solved(observed, own), observed[own], Y[own], X[out])
         assert entry["mse"] == pytest.approx(np.mean((predicted - Y[out]) ** 2))
 
@@ -131,16 +133,19 @@ def predicted(rows, own, others):
 
 def imputed_losses(rows, own, others):
     """Test losses of ridges on imputed means, with each constant."""
-    fill, level = np.nanmean(rows[own], axis=0), Y[own].mean()
+    fill = np.nanmean(rows[own], axis=0)
+    level = Y[own].mean()
     seen = rows[own], within(rows[own], rows[others])
     z, z_other = (np.where(np.isnan(x), fill, x) - fill for x in seen)
-    scale, n = z.std(axis=0), own.sum()
-    gram, cross = (z / scale).T @ (z / scale) / n, (z / scale).T @ (Y[own] - level) / n
+    scale = z.std(axis=0)
+    n = own.sum()
+    gram = (z / scale).T @ (z / scale) / n
+    cross = (z / scale).T @ (Y[own] - level) / n
     ridges = [
         np.linalg.solve(gram + c * np.eye(len(fill)), cross) for c in 10.0 ** np.arange(-6, 3)
     ]
-    found = [np.clip(z_other @ (w / scale) + level, Y[own].min(), Y[own].max()) for w in ridges]
-    return [np.sum((f - Y[others]) ** 2) / np.sum((Y[others] - level) ** 2) for f in found]
+    results = [np.clip(z_other @ (w / scale) + level, Y[own].min(), Y[own].max()) for w in ridges]
+    return [np.sum((f - Y[others]) ** 2) / np.sum((Y[others] - level) ** 2) for f in results]
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +153,19 @@ def gaps():
     """Rows of which half of the values are missing; a few have all, and one has none."""
     found = X.copy()
     found[np.random.default_rng(0).random(X.shape) < 0.5] = np.nan
-    found[5:8], found[8] = X[5:8], np.nan
+    found[5:8] = X[5:8]
+    found[8] = np.nan
     return found
 
 
 def test_rows_that_come_with_gaps(gaps, tmp_path):
     """Are predicted by the weights of what each has, on folds and when the model is used."""
-    folder, section = write_rows(tmp_path / "data", few(gaps)), {"missing": "pairs"}
+    folder = write_rows(tmp_path / "data", few(gaps))
+    section = {"missing": "pairs"}
     own = {"attributes_per_example": None}
     run = run_job(pairs_job(folder, tmp_path / "runs", own, data=section)).folder
-    selection, manifest = content(run, "selection.json"), content(run, "manifest.json")
+    selection = content(run, "selection.json")
+    manifest = content(run, "manifest.json")
     np.testing.assert_allclose(
         list(selection["coefficients"].values()), solved(gaps, TRAIN)[0], rtol=1e-6, atol=1e-8
     )
@@ -173,7 +181,8 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     metrics = content(run, "metrics.json")
     assert metrics["test"]["mse"] == pytest.approx(np.mean((found - Y)[~TRAIN] ** 2))
     for entry in metrics["folds"]:
-        own, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
+        own = TRAIN & (entry["fold"] != PARTS)
+        out = entry["fold"] == PARTS
         assert entry["mse"] == pytest.approx(np.mean((predicted(gaps, own, out) - Y[out]) ** 2))
     imputed = metrics["baselines"]["imputed"]
     losses = imputed_losses(gaps, TRAIN, ~TRAIN)
@@ -200,7 +209,8 @@ def literal_trees(observed, own, target=CURVED):
     """What LightGBM on the values observed of some rows predicts; least hashes come first."""
     order = np.flatnonzero(own)[np.argsort(mix(with_seed(KEYS[own], 0)))]
     options = {**DEFAULTS, **FIXED, "objective": "regression", "seed": 0}
-    mean, deviation = target[own].mean(), target[own].std()
+    mean = target[own].mean()
+    deviation = target[own].std()
     label = (target[order] - mean) / deviation
     data = lightgbm.Dataset(observed[order], label=label, params=options)
     data.construct()
@@ -229,15 +239,17 @@ def test_lightgbm_on_the_cells_where_the_target_is_not_linear(gaps, tmp_path, mi
     metrics, (_, finished) = content(run, "metrics.json"), read_run(run).open()
     assert metrics["test"]["mse"] == pytest.approx(np.mean((found - CURVED)[~TRAIN] ** 2))
     for entry in metrics["folds"]:
-        left, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
+        left = TRAIN & (entry["fold"] != PARTS)
+        out = entry["fold"] == PARTS
         predicted = literal_trees(observed, left)(rows[out])
         assert entry["mse"] == pytest.approx(np.mean((predicted - CURVED[out]) ** 2))
     assert metrics["baselines"]["normal"]["validation"]["ahead"] < -0.1
-    notes, headline = finished.manifest["notes"], method.METHOD.headline(finished)
+    notes = finished.manifest["notes"]
+    headline = method.METHOD.headline(finished)
     assert any(note.startswith("Chosen by cross-validation: LightGBM") for note in notes)
     full = int(np.sum(TRAIN)) * 5 // len(NAMES)
-    said = f"Buy {full}\xa0whole rows instead: for the same cost LightGBM explains "
-    assert (said in headline) == (not missing)
+    text = f"Buy {full}\xa0whole rows instead: for the same cost LightGBM explains "
+    assert (text in headline) == (not missing)
     gains = {name: own.amount for name, own in method.METHOD.chosen(finished).items()}
     assert set(sorted(gains, key=gains.get)[-2:]) == {"x0", "x1"}
 
@@ -247,7 +259,8 @@ def test_a_mean_of_a_normal_model_and_lightgbm_where_each_knows_a_part(gaps, tmp
     folder = write_rows(tmp_path / "data", few_columns(np.insert(gaps, 7, 0.0, axis=1), target))
     own = {"solver": "auto", "attributes_per_example": None}
     run = run_job(pairs_job(folder, tmp_path / "runs", own, data={"missing": "pairs"})).folder
-    model, metrics = content(run, "model.json"), content(run, "metrics.json")
+    model = content(run, "model.json")
+    metrics = content(run, "metrics.json")
     share = model["share"]
 
     def both(own):
@@ -302,7 +315,9 @@ def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path,
 
 def test_noise_is_predicted_by_its_mean_or_claims_nothing(tmp_path):
     """Figures of metrics are those of what predicts, on training and on held-out rows."""
-    rng, claims, algorithms = np.random.default_rng(2), [], set()
+    rng = np.random.default_rng(2)
+    claims = []
+    algorithms = set()
     for number in range(4):
         target = rng.normal(size=len(Y))
         folder = write_rows(tmp_path / str(number), few_columns(ALL, target))

@@ -34,26 +34,26 @@ def spec(method, options=None, data=None, **top):
 
 @pytest.mark.parametrize("method", SETS)
 def test_a_preset_is_its_options_written_out(method):
-    made = spec(method, preset="paper")
+    job = spec(method, preset="paper")
     options, data = SETS[method]
-    assert options.items() <= made.options.model_dump().items()
-    assert data.items() <= made.data.model_dump().items()
-    listed = {name: own for name, own in made.preset.items() if own}
-    given = {**NEEDED.get(method, {}), **listed.pop(method)}
-    alike = spec(method, given, listed.pop("data", {}), **listed)
-    assert made.to_mapping() == alike.to_mapping()
+    assert options.items() <= job.options.model_dump().items()
+    assert data.items() <= job.data.model_dump().items()
+    listed = {name: own for name, own in job.preset.items() if own}
+    section = {**NEEDED.get(method, {}), **listed.pop(method)}
+    alike = spec(method, section, listed.pop("data", {}), **listed)
+    assert job.to_mapping() == alike.to_mapping()
     assert not spec(method).preset
 
 
 def test_what_the_spec_says_wins():
-    made = spec("multiselect", {"psd": "none"}, preset="paper")
-    assert (made.options.psd, made.options.ridge) == ("none", 0.0)
-    assert "psd" not in made.preset["multiselect"]
+    job = spec("multiselect", {"psd": "none"}, preset="paper")
+    assert (job.options.psd, job.options.ridge) == ("none", 0.0)
+    assert "psd" not in job.preset["multiselect"]
     grid = {"step_factor": [1.0, 2.0]}
-    made = spec("attribute_efficient", {"bound": 2.0}, preset="paper")
-    assert "bound" not in made.tune.grid
-    made = spec("attribute_efficient", preset="paper", tune={"grid": grid})
-    assert made.tune.grid == {"step_factor": (1.0, 2.0)}
+    job = spec("attribute_efficient", {"bound": 2.0}, preset="paper")
+    assert "bound" not in job.tune.grid
+    job = spec("attribute_efficient", preset="paper", tune={"grid": grid})
+    assert job.tune.grid == {"step_factor": (1.0, 2.0)}
     assert not spec("attribute_efficient", {"solver": "pairs"}, preset="paper").preset
 
 
@@ -70,8 +70,8 @@ def run(folder, method, columns, options, **data):
     frame = pd.DataFrame(columns)
     frame.to_parquet(folder / "rows.parquet")
     data["path"] = str(folder / "rows.parquet")
-    made = spec(method, options, data, preset="paper", output=str(folder), engine={"workers": 1})
-    done = run_job(made).folder
+    job = spec(method, options, data, preset="paper", output=str(folder), engine={"workers": 1})
+    done = run_job(job).folder
     return content(done, "selection.json"), load(done), frame
 
 
@@ -191,5 +191,5 @@ def test_landmarks_of_losses_with_corners(tmp_path, task):
     weights = landmarks.least_corners(own, corners)
     np.testing.assert_allclose(model.run.weights["weights"][-1, :, 0], weights, rtol=1e-3)
     literal = pd.Series(predicted(own @ weights), name="predicted_y")
-    found = model.predict(frame)["predicted_y"]
-    pd.testing.assert_series_equal(found, literal, check_dtype=False, rtol=1e-4)
+    results = model.predict(frame)["predicted_y"]
+    pd.testing.assert_series_equal(results, literal, check_dtype=False, rtol=1e-4)

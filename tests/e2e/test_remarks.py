@@ -21,8 +21,8 @@ EACH = pytest.mark.parametrize("method", METHODS)
 
 def columns():
     rng = np.random.default_rng(0)
-    found = {f"x{i}": rng.normal(size=N) for i in range(3)}
-    return found | {"y": found["x0"] + 0.3 * rng.normal(size=N)}
+    results = {f"x{i}": rng.normal(size=N) for i in range(3)}
+    return results | {"y": results["x0"] + 0.3 * rng.normal(size=N)}
 
 
 def notes_of(distfms, folder, columns, method, more=None, **section):
@@ -40,11 +40,11 @@ def notes_of(distfms, folder, columns, method, more=None, **section):
     ("method", "missing"), [*product(METHODS, ("mean", "drop")), ("attribute_efficient", "pairs")]
 )
 def test_gaps_that_are_not_random(tmp_path, distfms, method, missing):
-    own = columns()
+    table = columns()
     rng = np.random.default_rng(1)
-    own["x1"][rng.random(N) < 1 / (1 + np.exp(1 - 2 * own["y"]))] = np.nan
-    own["x2"][rng.random(N) < 0.2] = np.nan
-    notes = notes_of(distfms, tmp_path, own, method, missing=missing)
+    table["x1"][rng.random(N) < 1 / (1 + np.exp(1 - 2 * table["y"]))] = np.nan
+    table["x2"][rng.random(N) < 0.2] = np.nan
+    notes = notes_of(distfms, tmp_path, table, method, missing=missing)
     (note,) = (note for note in notes if note.startswith("Values are"))
     assert note.startswith("Values are not missing at random: 'x1' where 'y' is higher (+0.")
     assert "x2" not in note
@@ -52,12 +52,12 @@ def test_gaps_that_are_not_random(tmp_path, distfms, method, missing):
 
 @pytest.mark.parametrize("more", [{}, {"expand": {"splines": 2, "missing": True}}])
 def test_gaps_of_categories_are_told_by_the_column(tmp_path, distfms, more):
-    own = columns()
+    table = columns()
     rng = np.random.default_rng(1)
     text = np.array(["a", "b", "c"])[rng.integers(3, size=N)].astype(object)
-    text[own["y"] < -0.5] = None
-    own |= {"kind": pa.array(text.tolist())}
-    notes = notes_of(distfms, tmp_path, own, "sequence", more, missing="mean")
+    text[table["y"] < -0.5] = None
+    table |= {"kind": pa.array(text.tolist())}
+    notes = notes_of(distfms, tmp_path, table, "sequence", more, missing="mean")
     (note,) = {note for note in notes if note.startswith("Values are")}
     assert note.startswith("Values are not missing at random: 'kind' where 'y' is lower (-")
     assert note.count("standard deviations") == 1
@@ -93,19 +93,19 @@ def test_columns_that_tell_the_row(tmp_path, distfms, method):
         "number": np.arange(N),
     }
     notes = notes_of(distfms, tmp_path, own, method)
-    found = {note.split("'")[1]: note for note in notes if "does not generalise" in note}
-    assert set(found) == {"late", "left", "patient_id", "place", "number"}
-    assert "falls with every row" in found["left"]
-    assert "holds whole numbers that all differ" in found["patient_id"]
-    assert "exclude: ['late']" in found["late"]
+    results = {note.split("'")[1]: note for note in notes if "does not generalise" in note}
+    assert set(results) == {"late", "left", "patient_id", "place", "number"}
+    assert "falls with every row" in results["left"]
+    assert "holds whole numbers that all differ" in results["patient_id"]
+    assert "exclude: ['late']" in results["late"]
 
 
 @EACH
 def test_only_columns_that_vary_by_a_rounding_error_are_refused(tmp_path, distfms, method):
-    own = columns()
+    table = columns()
     for name in ("x0", "x1", "x2"):
-        own[name] += 1e14
-    pq.write_table(pa.table(own), tmp_path / "a.parquet")
+        table[name] += 1e14
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
     data = {"path": str(tmp_path / "a.parquet"), "target": "y", "folds": 2}
     spec = {"name": "j", "method": method, "data": data, method: METHODS[method]}
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))

@@ -24,9 +24,13 @@ def test_only_new_partitions_are_read_and_the_bits_are_those_of_a_run_from_scrat
     manifest = content(outcome.folder, "manifest.json")
     assert (manifest["n_read"], manifest["n_cached"]) == (2, 4)
     assert stage(manifest, "retrain")["n_read"] == 0
-    found = retraining(outcome)["data"]
-    assert (found["new"], found["changed"], found["vanished"]) == ([f"data/{day}.parquet"], [], [])
-    assert found["n_new_rows"] == 300
+    results = retraining(outcome)["data"]
+    assert (results["new"], results["changed"], results["vanished"]) == (
+        [f"data/{day}.parquet"],
+        [],
+        [],
+    )
+    assert results["n_new_rows"] == 300
     fresh = run_job(growing_job(days, tmp_path / "elsewhere")).folder
     for name in (*RESULTS, "statistics/statistics.step"):
         assert (outcome.folder / name).read_bytes() == (fresh / name).read_bytes()
@@ -44,15 +48,15 @@ def test_only_new_partitions_are_read_and_the_bits_are_those_of_a_run_from_scrat
 def test_held_out_rows_stay_held_out(days, tmp_path):
     """A file by itself may be renamed; where its name begins to count, other rows are held out."""
     path = write_day(days, "2026-01-01", 1)
-    own = {"id": None, "exclude": ["id"]}
-    alone = growing_job(path, tmp_path / "runs", data=own)
+    options = {"id": None, "exclude": ["id"]}
+    alone = growing_job(path, tmp_path / "runs", data=options)
     assert again(alone).promoted
     renamed = path.rename(days / "2026-02-01.parquet")
-    moved = growing_job(renamed, tmp_path / "runs", data=own, sequence={"ridge": 0.1})
+    moved = growing_job(renamed, tmp_path / "runs", data=options, sequence={"ridge": 0.1})
     changes = retraining(again(moved))["data"]
     assert (changes["new"], changes["changed"], changes["vanished"]) == ([], [], [])
     with pytest.raises(SpecError, match=r"Other rows of .*2026-02-01.parquet are held out now"):
-        again(growing_job(days, tmp_path / "runs", data=own))
+        again(growing_job(days, tmp_path / "runs", data=options))
 
 
 def test_a_worse_model_is_refused(trained, days, tmp_path):
@@ -76,13 +80,13 @@ def test_a_drifted_day_is_refused_by_itself_until_it_is_accepted(trained, days, 
     write_day(days, "2026-01-04", 4)
     assert again(spec).promoted
     bad = write_day(days, "2026-01-05", 5, c=1.3)
-    said = "c drifted by 1."
-    assert said in again(spec).reasons[0]
+    text = "c drifted by 1."
+    assert text in again(spec).reasons[0]
     registry_of(spec).rollback("growing")
     for day in (5, 6, 7):  # also among ever more days that have not drifted
         write_day(days, f"2026-01-0{day + 1}", day + 1)
         outcome = again(spec)
-        assert said in outcome.reasons[0]
+        assert text in outcome.reasons[0]
         assert "in data/2026-01-05.parquet" in outcome.reasons[0]
     assert len(retraining(outcome)["drift"]["sets"]) == 5
     lax = growing_job(days, tmp_path / "runs", retrain={"gate": gate | {"max_drift": 2}})
@@ -100,16 +104,16 @@ def test_a_model_that_was_only_replaced_comes_back_with_its_data(trained, days):
     bad = write_day(days, "2026-01-04", 4, n=900)
     assert again(trained).version == 2
     bad.unlink()
-    said = []
-    outcome = again(trained, say=said.append)
+    messages = []
+    outcome = again(trained, say=messages.append)
     assert (outcome.version, outcome.promoted) == (3, True)
-    assert "again those of version 1" in "".join(said)
+    assert "again those of version 1" in "".join(messages)
     assert "again those of version 1" in (outcome.folder / "report.html").read_text()
     first, now = (registry_of(trained).read("growing", n)[1] for n in (1, 3))
     assert first["weights.npz"] == now["weights.npz"]
     registry_of(trained).promote("growing", 2)  # by hand: that stands
-    assert again(trained, say=said.append).folder is None
-    assert "version 3 of 'growing', which was rolled back" in said[-1]
+    assert again(trained, say=messages.append).folder is None
+    assert "version 3 of 'growing', which was rolled back" in messages[-1]
 
 
 def test_a_file_rewritten_with_the_same_footer_has_changed(days, tmp_path):
@@ -170,9 +174,9 @@ def test_what_the_window_has_passed_has_not_vanished(days, tmp_path):
     again(spec)
     write_day(days, "2026-01-04", 4)
     outcome = again(spec)
-    found = retraining(outcome)["data"]
-    assert (found["vanished"], found["forgotten"]) == ([], 1)
-    assert (found["n_read"], found["n_cached"]) == (2, 2)
+    results = retraining(outcome)["data"]
+    assert (results["vanished"], results["forgotten"]) == ([], 1)
+    assert (results["n_read"], results["n_cached"]) == (2, 2)
     assert outcome.promoted
 
 

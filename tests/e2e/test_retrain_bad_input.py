@@ -62,16 +62,16 @@ def test_a_file_that_vanished_is_refused(trained, days):
 
 def test_a_touched_file_is_no_change(trained, days):
     write_day(days, "2026-01-03", 3)
-    found = retraining(again(trained))["data"]
-    assert (found["new"], found["changed"], found["vanished"]) == ([], [], [])
+    results = retraining(again(trained))["data"]
+    assert (results["new"], results["changed"], results["vanished"]) == ([], [], [])
 
 
 def test_an_empty_day_is_nothing_new(trained, days):
     rewrite(write_day(days, "2026-01-04", 4), lambda table: table.slice(0, 0))
-    said = []
-    outcome = again(trained, say=said.append)
+    messages = []
+    outcome = again(trained, say=messages.append)
     assert (outcome.folder, outcome.promoted) == (None, False)
-    assert said[-1].startswith("Nothing to do")
+    assert messages[-1].startswith("Nothing to do")
 
 
 def test_a_day_ahead_of_the_clock_is_refused_where_days_count(trained, days):
@@ -148,8 +148,8 @@ def test_a_damaged_version_in_place_is_said(trained, days):
     write_day(days, "2026-01-04", 4)
     with pytest.raises(SpecError, match="has changed since it was added"):
         again(trained)
-    said = []
-    assert again(trained, anew=True, say=said.append).promoted
-    assert "Note: Replacing version 1 without reading it." in "\n".join(said)
+    messages = []
+    assert again(trained, anew=True, say=messages.append).promoted
+    assert "Note: Replacing version 1 without reading it." in "\n".join(messages)
     change = registry.history("growing")[-1]
     assert (change.version, change.because) == (2, "retrained with --anew")

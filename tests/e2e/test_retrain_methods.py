@@ -89,9 +89,11 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
         held = table["held_out"].to_numpy() if "held_out" in table.column_names else held
     newest = held & (np.arange(len(truth)) >= 600)
     for rows, which in (("held_out", held), ("newest", newest)):
-        found = compared[rows]
-        assert (found["metric"], found["n_rows"]) == (metric, which.sum())
-        assert (found["in_place"], found["new"]) == pytest.approx([e[which].mean() for e in errors])
+        results = compared[rows]
+        assert (results["metric"], results["n_rows"]) == (metric, which.sum())
+        assert (results["in_place"], results["new"]) == pytest.approx(
+            [e[which].mean() for e in errors]
+        )
 
 
 def test_half_life_is_refused_where_rows_teach(days, tmp_path):

@@ -111,15 +111,15 @@ def test_class_weights_are_those_of_scikit_learn_but_probabilities_are_of_the_tr
         class_weight=dict(enumerate(known)),
     )  # fmt: skip
     other = make_pipeline(StandardScaler(), other).fit(X[~test], y[~test])
-    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
+    predictions = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
     names = [f"probability_{k}" for k in range(len(known))]
-    shares = numbers(found, names)
+    shares = numbers(predictions, names)
     weighted = other.predict_proba(X)
     odds = weighted / known
     np.testing.assert_allclose(shares, odds / odds.sum(axis=1, keepdims=True), atol=1e-5)
     frequent = np.bincount(own[~test]) / (~test).sum()
     np.testing.assert_allclose(shares[~test].mean(axis=0), frequent, atol=0.015)
-    decoded = np.asarray(found.column("predicted_y"))
+    decoded = np.asarray(predictions.column("predicted_y"))
     assert (decoded == other.predict(X)).all()
     stopped = predicted(folder, tmp_path / "data", tmp_path / "stopped.parquet", None)
     chosen = np.asarray(stopped.column("predicted_y"))[test]
@@ -145,10 +145,10 @@ def test_the_threshold_is_chosen_on_folds_and_decides_the_class(tmp_path, thresh
     options = {"sequence": {"threshold": threshold}, "data": {"folds": 3, "test": 0.3}}
     folder, _, metrics = finished(job(tmp_path / "data", tmp_path, "logistic", **options), "run")
     chosen = metrics["classes"]["threshold"]
-    found = predicted(folder, tmp_path / "data", tmp_path / "p.parquet", None)
+    predictions = predicted(folder, tmp_path / "data", tmp_path / "p.parquet", None)
     y = np.asarray(table.column("y"))
-    share = np.asarray(found.column("probability_1"))
-    decoded = np.asarray(found.column("predicted_y"))
+    share = np.asarray(predictions.column("probability_1"))
+    decoded = np.asarray(predictions.column("predicted_y"))
     assert (decoded == (share >= chosen)).all()
     assert chosen == 0.2 if threshold == 0.2 else 0.05 < chosen < 0.6
     test = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.3, seed=0) == 3
@@ -180,10 +180,10 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     X = numbers(table, ["a", "b", "c", "d", "n1", "n2"])
     y = np.asarray(table.column("y"))
     parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
-    found = content(folder, "ridge.json")["tried"]
+    values = content(folder, "ridge.json")["tried"]
     means = []
     by_ridge = []
-    for ridge in [entry["ridge"] for entry in found]:
+    for ridge in [entry["ridge"] for entry in values]:
         explained = []
         nulls = []
         deviances = []
@@ -203,9 +203,9 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
             deviances.append(2 * losses[0])
         by_ridge.append(explained / np.average(nulls, weights=np.bincount(parts)))
         means.append(np.average(deviances, weights=np.bincount(parts)))
-    np.testing.assert_allclose([entry["loss"] for entry in found], means, 1e-4, atol=1e-4)
+    np.testing.assert_allclose([entry["loss"] for entry in values], means, 1e-4, atol=1e-4)
     best = int(np.argmin(means))
-    assert selection["ridge"] == found[best]["ridge"] > 1e-5
+    assert selection["ridge"] == values[best]["ridge"] > 1e-5
     folds = [fold["explained_deviance"] for fold in metrics["folds"]]
     np.testing.assert_allclose(folds, by_ridge[best], atol=1e-4)
     last = metrics["curves"][0]["points"][-1]["validation"]
@@ -229,9 +229,9 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
             monkeypatch.undo()
         output = tmp_path / f"out-{len(folders)}"
         data = {"test": 0.25, "folds": 2}
-        own = {"baselines": []}
+        options = {"baselines": []}
         spec = job(
-            tmp_path / "data", output, "logistic", data=data, sequence=own,
+            tmp_path / "data", output, "logistic", data=data, sequence=options,
             engine={"workers": workers},
         )  # fmt: skip
         folder, selection, _ = finished(spec, "run")

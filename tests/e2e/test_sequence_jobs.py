@@ -48,14 +48,14 @@ def natural(columns, rule, inside, outside):
     Y = (y - center)[:, None] / y[inside].std()
     groups = [[j] for j in range(4)]
     order = literal_sequence(rule, Z[inside], Y[inside], groups, lambda *_: 1.0, 1e-5).order
-    found = []
+    results = []
     query = np.array(columns["q"])[outside]
     for k in range(5):
         w = fitted(Z[inside], Y[inside], order[:k], 1e-5) if k else np.zeros((0, 1))
         scores = center + y[inside].std() * (Z[outside][:, order[:k]] @ w)[:, 0]
         right = ((scores > 1.5) == (y[outside] == 2)).mean()
-        found.append((right, mean_ndcg(scores, y[outside], query, 5)))
-    return np.array(found)
+        results.append((right, mean_ndcg(scores, y[outside], query, 5)))
+    return np.array(results)
 
 
 def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_path, monkeypatch):
@@ -78,8 +78,8 @@ def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_p
         share = [(parts == f).sum() for f in range(3)]
         rows["validation"] = np.average(folds, axis=0, weights=share)
         for name, expected in rows.items():
-            found = [[p[name]["accuracy"], p[name]["ndcg@5"]] for p in points]
-            np.testing.assert_allclose(found, expected, rtol=1e-9)
+            results = [[p[name]["accuracy"], p[name]["ndcg@5"]] for p in points]
+            np.testing.assert_allclose(results, expected, rtol=1e-9)
         assert not np.allclose(rows["test"], rows["validation"], rtol=1e-3)
     assert [f["accuracy"] for f in metrics["folds"]] == pytest.approx([f[-1, 0] for f in folds])
     assert len(passes) == 1
@@ -139,15 +139,15 @@ def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
     assert metrics["stop"]["rule"] == "budget"
     for budget, wanted in ((4.5, {"weak"}), (22.8, {"strong"}), (24.0, {"strong", "weak"})):
         read_columns.clear()
-        said = predict_file(run, str(data), tmp_path / "p.parquet", budget=budget)
+        summary = predict_file(run, str(data), tmp_path / "p.parquet", budget=budget)
         assert {name.rstrip("012345") for name in read_columns - {"id"}} == wanted
-        assert "selected for a budget" in said or budget < 5
+        assert "selected for a budget" in summary or budget < 5
     # Between two budgets what the lower one does; by default what `budget` buys.
     kept = pq.read_table(tmp_path / "p.parquet")
     predict_file(run, str(data), tmp_path / "q.parquet", budget=24.5)
     assert pq.read_table(tmp_path / "q.parquet") == kept
-    said = predict_file(run, str(data), tmp_path / "r.parquet")
-    assert "Each row costs 22.78, for 1 of 7 groups: what the budget pays for" in said
+    summary = predict_file(run, str(data), tmp_path / "r.parquet")
+    assert "Each row costs 22.78, for 1 of 7 groups: what the budget pays for" in summary
     page = (run / "report.html").read_text()
     assert "the best groups for each budget" in page
     if family == "gaussian":
@@ -273,6 +273,6 @@ def test_text_that_looks_like_an_identifier_is_told(tmp_path, n_codes, told):
     section = {"id": None, "folds": 0, "test": 0}
     folder = run_job(mixed_job(data, tmp_path, data=section, sequence=PLAIN)).folder
     notes = content(folder, "manifest.json")["notes"]
-    found = [note for note in notes if "looks like an identifier" in note]
-    assert len(found) == told
-    assert all(f"'code' has {n_codes} different values in 40 rows" in note for note in found)
+    results = [note for note in notes if "looks like an identifier" in note]
+    assert len(results) == told
+    assert all(f"'code' has {n_codes} different values in 40 rows" in note for note in results)

@@ -139,8 +139,8 @@ def test_form_depends_on_spec_and_columns(mixed_data, tmp_path, monkeypatch):
     mapped_job = form()
     assert mapped_job.form.mapped
     # Of a category, as many columns as there may be levels are expected.
-    said = "mapped file of the products of 39 columns, read in 10 passes"
-    assert said in mapped_job.describe()["search"]
+    text = "mapped file of the products of 39 columns, read in 10 passes"
+    assert text in mapped_job.describe()["search"]
     assert not form(family="poisson", baselines=[]).form.mapped
     monkeypatch.setattr(
         mapped, "ONE_PROCESS_BYTES", Sizes.of(form(max_groups=1).form).models_bytes()

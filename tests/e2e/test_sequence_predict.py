@@ -28,34 +28,34 @@ def test_prediction_reads_what_the_budget_pays_for(
     # Only the columns of the prefix are there at all.
     rows = {name: mixed_columns[name] for name in ["id", *needed]}
     folder = write_rows(tmp_path / "few", rows)
-    said = predict_file(mixed_run, str(folder), tmp_path / "p.parquet", budget=spent + 0.05)
+    summary = predict_file(mixed_run, str(folder), tmp_path / "p.parquet", budget=spent + 0.05)
     assert read_columns == set(needed)
-    assert f"for {n_groups} of 5 groups" in said
-    assert f"Each row costs {spent:g} of the budget {spent + 0.05:g}, for " in said
-    assert ("every prediction is the mean" in said) == (n_groups == 0)
+    assert f"for {n_groups} of 5 groups" in summary
+    assert f"Each row costs {spent:g} of the budget {spent + 0.05:g}, for " in summary
+    assert ("every prediction is the mean" in summary) == (n_groups == 0)
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names == ["id", "predicted_y", "values_missing"]
     assert table.column("id").to_pylist() == mixed_columns["id"]
     # A service may ask one model for several budgets.
     model = distfms.load(mixed_run, budget=0)
-    found = pq.read_table(folder)
-    assert model.predict(found, budget=spent + 0.05).equals(table)
-    assert model.predict(found).column("predicted_y").null_count == 0
+    predictions = pq.read_table(folder)
+    assert model.predict(predictions, budget=spent + 0.05).equals(table)
+    assert model.predict(predictions).column("predicted_y").null_count == 0
     with ThreadPoolExecutor(16) as threads:
         budgets = [0.0, spent + 0.05] * 40
-        tables = list(threads.map(lambda most: model.predict(found, budget=most), budgets))
+        tables = list(threads.map(lambda most: model.predict(predictions, budget=most), budgets))
     assert all(one.equals(table) for one in tables[1::2])
     assert all(one.equals(tables[0]) for one in tables[::2])
 
 
 def test_without_a_budget_the_advised_groups_predict(mixed_run, mixed_data, tmp_path):
     stop = content(mixed_run, "model.json")["stop"]
-    said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet")
-    assert f"for {stop['n_groups']} of 5 groups: the fewest groups that do as well" in said
-    found = pq.read_table(tmp_path / "p.parquet")
+    summary = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet")
+    assert f"for {stop['n_groups']} of 5 groups: the fewest groups that do as well" in summary
+    table = pq.read_table(tmp_path / "p.parquet")
     budget = stop["spent"]
     predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet", budget=budget)
-    assert pq.read_table(tmp_path / "q.parquet").equals(found)
+    assert pq.read_table(tmp_path / "q.parquet").equals(table)
 
 
 def test_a_budget_of_which_most_is_left_is_told(mixed_run, mixed_data, tmp_path):
@@ -64,9 +64,9 @@ def test_a_budget_of_which_most_is_left_is_told(mixed_run, mixed_data, tmp_path)
     before = steps[dear - 1]["spent"]
     assert steps[dear]["cost"] > before + 0.1
     budget = 2 * before + 0.1
-    said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet", budget=budget)
-    assert "a run with `sequence.budgets" in said
-    assert f"`sequence.budgets: [{budget:g}]`" in said
+    summary = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet", budget=budget)
+    assert "a run with `sequence.budgets" in summary
+    assert f"`sequence.budgets: [{budget:g}]`" in summary
 
 
 def test_missing_values_and_unknown_categories_count_as_the_mean(
@@ -78,8 +78,8 @@ def test_missing_values_and_unknown_categories_count_as_the_mean(
     pq.write_table(pa.table(rows), tmp_path / "odd.parquet")
     odd = str(tmp_path / "odd.parquet")
     out = tmp_path / "p.parquet"
-    said = predict_file(mixed_run, odd, out, budget=1e9)
-    assert "unknown categories, replaced with the training mean: " in said
+    summary = predict_file(mixed_run, odd, out, budget=1e9)
+    assert "unknown categories, replaced with the training mean: " in summary
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names[0] == "row"
     model = content(mixed_run, "model.json")

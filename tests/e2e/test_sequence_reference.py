@@ -48,8 +48,8 @@ def rows(tmp_path_factory):
 def job(rows, output, target="bent", **changes):
     data = {"path": str(rows[0]), "target": target, "id": "id", "features": list("abcd")}
     made = {"name": "beside", "method": "sequence", "data": {**data, "folds": 3, "test": 0.25}}
-    own = {"ridge": 1e-3, "model": "linear", "lightgbm": OWN, **changes.pop("sequence", {})}
-    made |= {"sequence": own, "engine": {"workers": 1}, "output": str(output)}
+    options = {"ridge": 1e-3, "model": "linear", "lightgbm": OWN, **changes.pop("sequence", {})}
+    made |= {"sequence": options, "engine": {"workers": 1}, "output": str(output)}
     return spec_of(made, changes)
 
 
@@ -108,8 +108,8 @@ def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_pa
     text = headline(folder)
     assert "; LightGBM on all columns " in text
     assert text.endswith(": try `model: lightgbm`.")
-    found = content(folder, "metrics.json")["reference"]
-    assert found["more"] > 2 * found["standard_error"] > 0
+    results = content(folder, "metrics.json")["reference"]
+    assert results["more"] > 2 * results["standard_error"] > 0
     near = run(rows, tmp_path / "flat", "flat")
     assert "; LightGBM on all columns " in headline(near)
     assert "model: lightgbm" not in headline(near) + (near / "report.html").read_text()
@@ -133,10 +133,10 @@ def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_pa
     ],
 )
 def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
-    own = {"family": family, "baselines": [], **kind}
-    plain = run(rows, tmp_path / "plain", target, sequence=own)
-    own |= {"model": "auto", "expand": "auto"}
-    auto = run(rows, tmp_path / "auto", target, sequence=own)
+    options = {"family": family, "baselines": [], **kind}
+    plain = run(rows, tmp_path / "plain", target, sequence=options)
+    options |= {"model": "auto", "expand": "auto"}
+    auto = run(rows, tmp_path / "auto", target, sequence=options)
     said = ", ".join(f"<code>{n}: {v}</code>" for n, v in kind.items()).replace("'", "")
     report = (auto / "report.html").read_text()
     assert re.search(f"Chosen by cross-validation, on [^:]*: {said}.*, explaining ", report)
@@ -158,8 +158,10 @@ def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_p
     _, frame = rows
     X = frame[list("abcd")]
     y = frame["crossed"]
-    found = [GroupSequencer(model=m, lightgbm=OWN, folds=3).fit(X, y) for m in ("auto", "lightgbm")]
-    np.testing.assert_array_equal(*(model.predict(X) for model in found))
+    results = [
+        GroupSequencer(model=m, lightgbm=OWN, folds=3).fit(X, y) for m in ("auto", "lightgbm")
+    ]
+    np.testing.assert_array_equal(*(model.predict(X) for model in results))
 
 
 @pytest.mark.parametrize(
@@ -173,9 +175,11 @@ def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_p
 def test_jobs_that_compare_no_trees_say_why(rows, tmp_path, monkeypatch, why, changes):
     if not changes:
         monkeypatch.setattr(form, "MOST_ROWS", 100)
-    found = prepare(job(rows, tmp_path, sequence={"model": "auto"}, **changes)).describe()["model"]
-    assert found.startswith("linear: `sequence.model: auto` ")
-    assert why in found
+    results = prepare(job(rows, tmp_path, sequence={"model": "auto"}, **changes)).describe()[
+        "model"
+    ]
+    assert results.startswith("linear: `sequence.model: auto` ")
+    assert why in results
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,8 @@ def finished(tmp_path_factory):
 
 
 def predicted(run, data, out, **how):
-    said = predict_file(run, str(data), out, **how)
-    return pq.read_table(out), said
+    summary = predict_file(run, str(data), out, **how)
+    return pq.read_table(out), summary
 
 
 def loss_of(table, data):
@@ -97,8 +97,8 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
     table = pq.read_table(data).slice(0, 300)
     costs = [policy["mean_cost"] for policy in content(run, "model.json")["stopping"]["policies"]]
     within = max(cost for cost in costs if cost <= 4.0)
-    how = {"stop": "rows", "mean_budget": 4.0}
-    file, said = predicted(run, data, tmp_path / "p.parquet", **how)
+    options = {"stop": "rows", "mean_budget": 4.0}
+    file, said = predicted(run, data, tmp_path / "p.parquet", **options)
     assert f"at a mean cost of {within:.4g} on rows of the folds" in said
     assert file["cost"].to_numpy().mean() == pytest.approx(within, abs=0.2)
     model = distfms.load(run)
@@ -108,11 +108,11 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
     share = file["probability_1"].to_numpy()[:300]
     np.testing.assert_array_equal(model.row_costs(frame, mean_budget=4.0), cost)
     np.testing.assert_array_equal(estimator.row_costs(frame, mean_budget=4.0), cost)
-    np.testing.assert_allclose(estimator.predict_proba(frame, **how)[:, 1], share, rtol=1e-12)
-    np.testing.assert_array_equal(estimator.predict(frame, **how), share >= 0.5)
+    np.testing.assert_allclose(estimator.predict_proba(frame, **options)[:, 1], share, rtol=1e-12)
+    np.testing.assert_array_equal(estimator.predict(frame, **options), share >= 0.5)
     for start in (model.anytime, estimator.anytime):
         for row in range(20):
-            session = start(**how)
+            session = start(**options)
             while (group := session.next_group()) is not None:
                 session.deliver(group, estimator.group_values(group, frame.iloc[[row]]))
             assert session.spent == cost[row]

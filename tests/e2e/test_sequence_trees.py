@@ -78,7 +78,7 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
         steps = {step["group"] for step in selection["sequence"][:length]}
         names = [name for name in ("a", "b", "c", "ward") if name in steps]
         out = tmp_path / "p.parquet"
-        said = predict_file(folder, str(rows[0]), out, budget=budget)
+        summary = predict_file(folder, str(rows[0]), out, budget=budget)
         parameters = {**DEFAULTS, **FIXED, **own, "objective": objective}
         parameters |= {"num_class": 3} if family == "softmax" else {}
         X = frame[names].to_numpy(dtype=float)
@@ -101,7 +101,7 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
                 -expected.shape[1] :
             ]
         np.testing.assert_allclose(found[columns], expected, rtol=1e-6)
-    assert "taken by LightGBM as missing: " in said
+    assert "taken by LightGBM as missing: " in summary
 
 
 def test_codes_of_categories_stay_where_levels_are_not_read():

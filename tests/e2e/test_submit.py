@@ -116,15 +116,15 @@ def free_port():
 
 
 def _command_lines(part):
-    found = []
+    values = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if part in line:
-            found.append(line)
-    return found
+            values.append(line)
+    return values
 
 
 @pytest.fixture(scope="module")

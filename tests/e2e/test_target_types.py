@@ -16,15 +16,15 @@ NAMES = np.array(["low", "middle", "high"])
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Rows whose level is text too, in three classes and in two."""
-    own = smooth_rows()
-    rank = np.searchsorted(np.unique(own["level"]), own["level"])
-    own |= {"named": NAMES[rank], "two": NAMES[np.minimum(rank, 1)]}
-    return write_rows(tmp_path_factory.mktemp("rows"), own)
+    table = smooth_rows()
+    rank = np.searchsorted(np.unique(table["level"]), table["level"])
+    table |= {"named": NAMES[rank], "two": NAMES[np.minimum(rank, 1)]}
+    return write_rows(tmp_path_factory.mktemp("rows"), table)
 
 
 def run(rows, output, method, target, **section):
-    left = [name for name in ("y", "level", "high", "named", "two") if name != target]
-    data = {"target": target, "exclude": [*left, "still"], "folds": 2, "test": 0.2}
+    excluded = [name for name in ("y", "level", "high", "named", "two") if name != target]
+    data = {"target": target, "exclude": [*excluded, "still"], "folds": 2, "test": 0.2}
     if method == "landmarks":
         section = {"landmarks": 20, "task": "auto"} | section
         return run_job(landmarks_job(rows, output, data=data, landmarks=section)).folder

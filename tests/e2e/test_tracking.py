@@ -68,10 +68,10 @@ def test_a_run_stays_finished_where_it_fails(job, told):
         raise ConnectionError("no server")
 
     told["module"].set_experiment = refuse
-    said = []
-    folder = run_job(job, say=said.append).folder
+    messages = []
+    folder = run_job(job, say=messages.append).folder
     assert any(
-        "mlflow could not be told of this run (ConnectionError: no server)" in s for s in said
+        "mlflow could not be told of this run (ConnectionError: no server)" in s for s in messages
     )
     assert content(folder, "manifest.json")["status"] == "done"
 

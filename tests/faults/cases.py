@@ -66,13 +66,15 @@ def _tuned(data: Path, output: Path, /, **changes: Any) -> JobSpec:
 
 
 def _functions(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    own = {"similarity": "tests.e2e.landmarks_jobs:near", "landmarks": 12}
-    return landmarks_job(data, output, landmarks=own | {"loss": "epsilon_insensitive"}, **changes)
+    options = {"similarity": "tests.e2e.landmarks_jobs:near", "landmarks": 12}
+    return landmarks_job(
+        data, output, landmarks=options | {"loss": "epsilon_insensitive"}, **changes
+    )
 
 
 def _metric(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    own = {"metric": "auto", "landmarks": 20}
-    return landmarks_job(data, output, data={"folds": 2}, landmarks=own, **changes)
+    options = {"metric": "auto", "landmarks": 20}
+    return landmarks_job(data, output, data={"folds": 2}, landmarks=options, **changes)
 
 
 def _ranking(data: Path, output: Path, /, **changes: Any) -> JobSpec:
@@ -81,13 +83,13 @@ def _ranking(data: Path, output: Path, /, **changes: Any) -> JobSpec:
 
 
 def _few(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    own = {"solver": "online", "repeats": 1}
-    return few_job(data, output, attribute_efficient=own, **changes)
+    options = {"solver": "online", "repeats": 1}
+    return few_job(data, output, attribute_efficient=options, **changes)
 
 
 def _pairs(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    own = {"solver": "pairs", "draws": "two_phase", "repeats": 0}
-    return few_job(data, output, own, **changes)
+    options = {"solver": "pairs", "draws": "two_phase", "repeats": 0}
+    return few_job(data, output, options, **changes)
 
 
 def _rows(columns: Callable[[], dict[str, Any]]) -> Callable[[Path], Path]:
@@ -182,9 +184,9 @@ class Jobs:
 def nothing_half_written(output: Path, run: Path) -> None:
     """Check a finished run: no temporary file, and a manifest that vouches for every file."""
     assert not [p for p in output.rglob("*") if p.name.endswith(".tmp") or ".probe" in p.name]
-    found = manifest(run)
-    assert found["status"] == "done"
-    vouched = {name: sha for stage in found["stages"] for name, sha in stage["files"].items()}
+    results = manifest(run)
+    assert results["status"] == "done"
+    vouched = {name: sha for stage in results["stages"] for name, sha in stage["files"].items()}
     assert {name: digest(run / name) for name in vouched} == vouched
     for line in (run / "events.jsonl").read_text().splitlines():
         json.loads(line)

@@ -49,8 +49,8 @@ def job_of(job, tried, data, **options):
 
 
 def landmarks(target="y", **options):
-    left = [name for name in ("level", "high", "y", "name") if name != target]
-    data = {"folds": 2, "target": target, "exclude": left}
+    excluded = [name for name in ("level", "high", "y", "name") if name != target]
+    data = {"folds": 2, "target": target, "exclude": excluded}
     return job_of(landmarks_job, {"ridge": [1e-2, 1.0]}, data, **{"landmarks": 10, **options})
 
 
@@ -179,10 +179,10 @@ def test_a_fault_before_and_after_every_step(form, tmp_path, monkeypatch):
         result = run_job(spec)
     assert (result.folder, result.resumed, result.skipped) == (folder, True, tuple(names))
     assert results(folder) == results(whole)
-    found = manifest(folder)
+    values = manifest(folder)
     for entry in ("notes", "attributes"):
-        assert found.get(entry) == expected.get(entry)
-    reads = [[entry.get("n_read", 0) for entry in of["stages"]] for of in (found, expected)]
+        assert values.get(entry) == expected.get(entry)
+    reads = [[entry.get("n_read", 0) for entry in of["stages"]] for of in (values, expected)]
     assert reads[0] == reads[1]
 
 

@@ -36,8 +36,8 @@ def test_failure_in_the_first_stage(judgments, judgments_run, tmp_path, monkeypa
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert [(e["event"], e.get("error")) for e in events][-1] == ("failed", text)
     # It goes on, to the same end as any other.
-    again = run_job(judgments_job(judgments, tmp_path / "runs"))
-    assert (again.folder, again.resumed) == (folder, True)
+    second = run_job(judgments_job(judgments, tmp_path / "runs"))
+    assert (second.folder, second.resumed) == (folder, True)
     assert results(folder) == results(judgments_run)
 
 

@@ -107,9 +107,9 @@ def test_a_folder_that_is_removed_is_no_success(judgments, tmp_path, event):
 
     with pytest.raises(EngineError, match=r"was removed while the job was running.*to start over"):
         run_job(spec, progress=remove)
-    again = run_job(spec)
-    assert not again.resumed
-    assert results(again.folder)
+    second = run_job(spec)
+    assert not second.resumed
+    assert results(second.folder)
 
 
 def test_what_a_killed_driver_left_is_no_obstacle(judgments, tmp_path):

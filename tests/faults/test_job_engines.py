@@ -71,7 +71,7 @@ def test_ray_and_dask_clusters_on_the_command_line(ray_session, dask_engine, job
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
     addresses = ray.get_runtime_context().gcs_address, dask_engine["address"]
     token = "0" * 64
-    found = run_script(
+    answers = run_script(
         "command_lines", str(tmp_path / "job.yaml"), *addresses, RAY_AUTH_TOKEN=token
     )
     expected = {
@@ -85,11 +85,11 @@ def test_ray_and_dask_clusters_on_the_command_line(ray_session, dask_engine, job
         "Ray given to Dask": (1, "No Dask scheduler answers"),
         "Ray client given to Dask": (2, "is not the address of a Dask scheduler, which has"),
     }
-    assert {name: end["code"] for name, end in found.items()} == {
+    assert {name: end["code"] for name, end in answers.items()} == {
         name: code for name, (code, _) in expected.items()
     }
     for name, (_, text) in expected.items():
-        said = found[name]["error"]
+        said = answers[name]["error"]
         assert text in said, name
         assert said.startswith("Error: ")
         assert said.count("\n") == 1, said

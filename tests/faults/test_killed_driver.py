@@ -69,9 +69,9 @@ def test_killed_at_a_stage_on_a_cluster(engine, kind, where, at, jobs, tmp_path)
     once = [1] * n
     passes = [name for name in stages if name in PASSES]
     begun = [name for name in stages[: done + 1] if name in PASSES]
-    left = [name for name in passes if stages.index(name) >= done]
+    excluded = [name for name in passes if stages.index(name) >= done]
     assert plan.reads() == [once] * len(begun)
-    read = [name for name in left if name in UNCACHED or stages.index(name) > done]
+    read = [name for name in excluded if name in UNCACHED or stages.index(name) > done]
     assert [n for passed in again.reads() for n in passed] == [1] * n * len(read)
     assert manifest(result.folder)["attempt"] == 2
     jobs.require_sound(kind, output, result.folder)

@@ -26,9 +26,9 @@ SAID = {"head": "its head is gone", "node": "the raylet of this machine is gone"
 @pytest.mark.parametrize("kind", ["multiselect", "blocks"])
 def test_head_or_own_node_gone_under_the_command_line(kind, lost, jobs, tmp_path):
     CASES[kind].write(tmp_path / "data")
-    found = run_script("lost_under_a_job", str(tmp_path), kind, lost, limit_s=LIMIT_S)
-    first = found["first"]
-    second = found["second"]
+    answers = run_script("lost_under_a_job", str(tmp_path), kind, lost, limit_s=LIMIT_S)
+    first = answers["first"]
+    second = answers["second"]
     assert first["code"] == 1
     error = first["error"][first["error"].index("Error: ") :]
     assert SAID[lost] in error

@@ -191,15 +191,15 @@ def test_overtaken_driver_does_not_begin_to_write_a_folder(judgments, memory, mo
 def test_a_put_that_fails(judgments, judgments_run, memory, tmp_path, n, lasting):
     spec = job(judgments, memory, engine={"cache": False})
     FaultyFileSystem.reset(failing=n, lasting=lasting)
-    said = ""
+    text = ""
     try:
         run_job(spec)
     except DistfmsError as error:
-        said = f"{error.exit_code} {error}"
-    if said:
-        assert said.startswith("1 memory://")
-        assert "the storage has failed" in said
-        assert "run the same command again to resume" in said
+        text = f"{error.exit_code} {error}"
+    if text:
+        assert text.startswith("1 memory://")
+        assert "the storage has failed" in text
+        assert "run the same command again to resume" in text
     else:
         failed = FaultyFileSystem.seen[n:] if lasting else FaultyFileSystem.seen[n - 1 : n]
         # Only lines of events were lost, or the job has no put with that number.
@@ -211,7 +211,7 @@ def test_a_put_that_fails(judgments, judgments_run, memory, tmp_path, n, lasting
 
 
 def test_cache_that_fails_costs_one_warning(judgments, judgments_run, memory, tmp_path):
-    told = []
+    messages = []
     spec = job(judgments, memory, engine={"workers": 1})
 
     tried = []
@@ -225,12 +225,12 @@ def test_cache_that_fails_costs_one_warning(judgments, judgments_run, memory, tm
     put = FaultyFileSystem.pipe_file
     FaultyFileSystem.pipe_file = failing_below
     try:
-        folder = run_job(spec, progress=told.append).folder
+        folder = run_job(spec, progress=messages.append).folder
     finally:
         FaultyFileSystem.pipe_file = put
     assert fetched(folder, tmp_path) == results(judgments_run)
     assert stage(manifest(folder), "statistics")["n_read"] == 4
-    warnings = [event for event in told if event["event"] == "cache_unwritable"]
+    warnings = [event for event in messages if event["event"] == "cache_unwritable"]
     assert len(warnings) == 1
     assert "no room here" in warnings[0]["error"]
     # After the first, no task waits for it.

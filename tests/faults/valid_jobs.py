@@ -47,7 +47,8 @@ def made_job(seed: int) -> MadeJob:
     """Make a job; every method in its turn."""
     chance = np.random.default_rng(seed)
     method, make = list(_METHODS.items())[seed % len(_METHODS)]
-    n, d = int(chance.integers(60, 140)), int(chance.integers(3, 7))
+    n = int(chance.integers(60, 140))
+    d = int(chance.integers(3, 7))
     X = chance.normal(size=(n, d)) * 10.0 ** chance.integers(-2, 4, size=d)
     score = (X / X.std(axis=0)) @ chance.normal(size=d) + 0.3 * chance.normal(size=n)
     section = {"folds": _one(chance, 0, 3), "test": _one(chance, 0.0, 0.25)}
@@ -122,7 +123,8 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
     columns["y"] = score if task in ("regression", "sparse") else level
     section["target"] = "y"
     if task == "ranking":
-        columns["q"], section["query"] = np.sort(chance.integers(0, 12, size=len(X))), "q"
+        columns["q"] = np.sort(chance.integers(0, 12, size=len(X)))
+        section["query"] = "q"
     simple = _one(chance, "manhattan", "euclidean", "linear", "sigmoid")
     similarity: Any = _one(chance, simple, {"name": "gaussian", "sigma": 2.0})
     if section["folds"]:

@@ -47,8 +47,8 @@ while True:
 def settings(*, token: bool = True) -> dict[str, str]:
     """Variables of Ray and distfms on a host."""
     path = os.pathsep.join([str(PROGRAMS), os.environ.get("PATH", "")])
-    given = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(TOKEN)}
-    mode = given if token else {"RAY_AUTH_MODE": "disabled"}
+    data = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(TOKEN)}
+    mode = data if token else {"RAY_AUTH_MODE": "disabled"}
     return {**mode, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 

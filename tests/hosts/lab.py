@@ -142,14 +142,14 @@ def hosts(*names: str, shared: Path, log: Path) -> Iterator[dict[str, Host]]:
         table = log / "hosts"
         lines = [f"{address} {name}" for name, address in addresses.items()]
         table.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
-        made = {}
+        job = {}
         for name, address in addresses.items():
             kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")
             pid = stack.enter_context(_holder(name, log, *kinds))
-            made[name] = Host(name, address, pid)
-            _wire(made[name], switch)
-            _furnish(made[name], shared, table)
-        yield made
+            job[name] = Host(name, address, pid)
+            _wire(job[name], switch)
+            _furnish(job[name], shared, table)
+        yield job
 
 
 @contextmanager

@@ -62,13 +62,13 @@ def test_keyed_batches_hold_the_same_rows_in_each_part_however_they_are_sharded(
         "y": np.arange(n, dtype=float),
     }
     policy = data.draw(st.sampled_from(["drop", "mean"]))
-    found = []
+    results = []
     for cut in (sizes, [n]):
         with tempfile.TemporaryDirectory() as folder:
             write_shards(folder, columns, cut, row_group_size)
-            found.append(rows_by_part(open_dataset(folder), policy))
-    assert found[0] == found[1]
-    kept = [row for part in found[0] for row in part]
+            results.append(rows_by_part(open_dataset(folder), policy))
+    assert results[0] == results[1]
+    kept = [row for part in results[0] for row in part]
     whole = [i for i in range(n) if policy == "mean" or complete(columns, i)]
     assert sorted(int(row[-1]) for row in kept) == whole
     for x, u, v, y in kept:

@@ -16,14 +16,18 @@ from distfms.methods.attribute_efficient.learner import alias_table, logarithms
 @njit
 def observed(x, y, points, uniforms, q, p, w, x_tilde, chosen):
     """Observe one example: add to x̃ = 0 and list what was chosen; return φ̃."""
-    d, k = len(q), len(points)
+    d = len(q)
+    k = len(points)
     chosen[:] = -1
     for r in range(k):
         chosen[r] = points[r]
         x_tilde[points[r]] += x[points[r]] / q[points[r]] / k
-    phi, norm = -y, p.sum()
+    phi = -y
+    norm = p.sum()
     for r in range(len(uniforms) if norm > 0 else 0):
-        rest, j, last = uniforms[r] * norm, -1, -1
+        rest = uniforms[r] * norm
+        j = -1
+        last = -1
         for i in range(d):
             if p[i] > 0:
                 last = i
@@ -54,8 +58,10 @@ def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected
     Changes ``w`` to the last weights and adds each w_t to ``total``; returns the number of distinct
     attributes observed. ``projected[0]`` counts the projections, ``listed`` takes the attributes.
     """
-    d, n_seen = len(q), 0
-    p, x_tilde = np.zeros(d), np.zeros(d)
+    d = len(q)
+    n_seen = 0
+    p = np.zeros(d)
+    x_tilde = np.zeros(d)
     chosen = np.empty(points.shape[1] + uniforms.shape[1], dtype=np.int64)
     for t in range(len(points)):
         for i in range(d):
@@ -82,8 +88,11 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped, 
 
     ``clipped[0]`` counts the steps at which an entry of the gradient was clipped.
     """
-    d, n_seen = len(q), 0
-    w, p, x_tilde = np.zeros(d), np.zeros(d), np.zeros(d)
+    d = len(q)
+    n_seen = 0
+    w = np.zeros(d)
+    p = np.zeros(d)
+    x_tilde = np.zeros(d)
     chosen = np.empty(points.shape[1] + uniforms.shape[1], dtype=np.int64)
     for t in range(len(points)):
         norm = z.sum()
@@ -116,13 +125,16 @@ class Literal:
     """The literal loop on a chain's own random numbers, phase after phase."""
 
     def __init__(self, design, key):
-        self.design, self.key, self.n_seen = design, key, 0
+        self.design = design
+        self.key = key
+        self.n_seen = 0
         d = design.n_attributes
         self.w = np.zeros(d)
         self.z = np.full((2, d), 0.5 / d)
         self.total = np.zeros(d)
         self.events = np.zeros(1)
-        self.squares, self.counts = np.zeros(d), np.zeros(d)
+        self.squares = np.zeros(d)
+        self.counts = np.zeros(d)
 
     def learn(self, X, y):
         """Learn from all examples, in one phase or two."""
@@ -145,11 +157,13 @@ class Literal:
     def run(self, X, y, first, phase, factor):
         """Learn from examples, the first of which has a number; return the points."""
         design, (m, d) = self.design, X.shape
-        n_draws, k = design.n_draws, design.n_point
+        n_draws = design.n_draws
+        k = design.n_point
         u = uniforms(self.key, range(first * n_draws, (first + m) * n_draws))
         u = u.reshape(m, n_draws)
         q = phase.probabilities()
-        place, alias = u[:, :k] * d, alias_table(q)
+        place = u[:, :k] * d
+        alias = alias_table(q)
         cell = place.astype(np.int64)
         points = np.where(place - cell >= alias[cell, 0], alias[cell, 1], cell).astype(np.int64)
         improved = design.improved and phase.moments is not None
@@ -197,13 +211,16 @@ def observed_norm(X, points, lasso):
 
 def ridge_within(X, y, B):
     """The least squared loss over ‖w‖₂ ≤ B: the multiplier by bisection, each time with a solve."""
-    G, c = X.T @ X / len(y), y @ X / len(y)
+    G = X.T @ X / len(y)
+    c = y @ X / len(y)
     w = np.linalg.pinv(G, rcond=1e-12, hermitian=True) @ c
-    low, high = 0.0, np.linalg.norm(c) / B
+    low = 0.0
+    high = np.linalg.norm(c) / B
     while np.linalg.norm(w) > B and low < (middle := (low + high) / 2) < high:
         tried = np.linalg.solve(G + middle * np.eye(len(c)), c)
         if np.linalg.norm(tried) > B:
-            low, w = middle, tried
+            low = middle
+            w = tried
         else:
             high = middle
     return w
@@ -213,8 +230,15 @@ def pair_moments(rows, y, mean=None):
     """A, b̂, v and V from sums over rows (n, d), NaN where not observed; about `mean` (d + 1,)."""
     M = (~np.isnan(rows)).astype(float)
     Z = np.where(M > 0, rows, 0.0)
-    n, c, s, q = len(y), M.sum(axis=0), Z.sum(axis=0), (Z**2).sum(axis=0)
-    h, b, C, S, T = M.T @ y, Z.T @ y, M.T @ M, Z.T @ Z, Z.T @ M
+    n = len(y)
+    c = M.sum(axis=0)
+    s = Z.sum(axis=0)
+    q = (Z**2).sum(axis=0)
+    h = M.T @ y
+    b = Z.T @ y
+    C = M.T @ M
+    S = Z.T @ Z
+    T = Z.T @ M
     mu, level = (s / c, y.mean()) if mean is None else (mean[:-1], mean[-1])
     P = S - T * mu - (T * mu).T + C * np.outer(mu, mu)
     cross = (b - mu * h - level * s + mu * level * c) / c
@@ -255,8 +279,8 @@ def pair_candidates(A, cross, v, V, unit, observed):
     level = np.mean(v / scale**2)
     shrunk = observed * np.maximum(values, 0.0) + (1 - observed) * level
     spectra += [shrunk + c * level for c in RIDGES]
-    found = [U @ ((U.T @ (cross / scale)) / spectrum) / scale for spectrum in spectra]
-    return np.array([*found, np.zeros_like(cross)])
+    results = [U @ ((U.T @ (cross / scale)) / spectrum) / scale for spectrum in spectra]
+    return np.array([*results, np.zeros_like(cross)])
 
 
 def solve_pairs(rows, y, fold, unit=True):
@@ -270,7 +294,9 @@ def solve_pairs(rows, y, fold, unit=True):
     def means(own):
         return np.append(np.nanmean(rows[own], axis=0), y[own].mean())
 
-    squares, products, chance = [], [], 0.0
+    squares = []
+    products = []
+    chance = 0.0
     for f in np.unique(fold):
         A, cross, _, V = pair_moments(rows[fold == f], y[fold == f], means(fold != f))
         tried = candidates(fold != f)
@@ -307,18 +333,20 @@ def predict_gaps(observed, y, fold, X, unit=True):
     A, scale, nu = scaled(A, v, V, unit)
     values, U = np.linalg.eigh(A)
     A = U @ np.diag(np.maximum(values, 0.0)) @ U.T + nu / 8 * np.eye(len(v))
-    found = []
+    results = []
     for row in (within(observed, X) - np.nanmean(observed, axis=0)) / scale:
-        S, R = np.flatnonzero(~np.isnan(row)), np.flatnonzero(np.isnan(row))
+        S = np.flatnonzero(~np.isnan(row))
+        R = np.flatnonzero(np.isnan(row))
         row[R] = A[np.ix_(R, S)] @ np.linalg.solve(A[np.ix_(S, S)], row[S])
-        found.append(y.mean() + row @ (weights * scale))
-    return np.clip(found, y.min(), y.max())
+        results.append(y.mean() + row @ (weights * scale))
+    return np.clip(results, y.min(), y.max())
 
 
 def predict_normal(observed, y, X):
     """Predictions of a normal model of rows with gaps and the target, row by row."""
     rows = np.column_stack([observed, y])
-    mean, scale = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
+    mean = np.nanmean(rows, axis=0)
+    scale = np.nanstd(rows, axis=0)
     Z, (n, d) = (rows - mean) / scale, observed.shape
     square = weight = 0.0
     for i in range(d):
@@ -327,18 +355,26 @@ def predict_normal(observed, y, X):
             if i != j and both.any():
                 square += both.sum() * np.mean(Z[both, i] * Z[both, j]) ** 2 - 1.0
                 weight += both.sum()
-    prior, ridge = 1.0 / min(max(square / weight, 1.0 / n), 1.0), 10.0
-    f, m, C, w = 1.0 - np.isnan(observed).mean(), np.zeros(d + 1), np.eye(d + 1), np.zeros(d)
+    prior = 1.0 / min(max(square / weight, 1.0 / n), 1.0)
+    ridge = 10.0
+    f = 1.0 - np.isnan(observed).mean()
+    m = np.zeros(d + 1)
+    C = np.eye(d + 1)
+    w = np.zeros(d)
     for _ in range(100):
-        whole, spread = np.zeros_like(Z), np.zeros_like(C)
+        whole = np.zeros_like(Z)
+        spread = np.zeros_like(C)
         for t in range(n):
-            S, R = np.flatnonzero(~np.isnan(Z[t])), np.flatnonzero(np.isnan(Z[t]))
+            S = np.flatnonzero(~np.isnan(Z[t]))
+            R = np.flatnonzero(np.isnan(Z[t]))
             G = C[np.ix_(R, S)] @ np.linalg.inv(C[np.ix_(S, S)])
             whole[t, S], whole[t, R] = Z[t, S], m[R] + G @ (Z[t, S] - m[S])
             spread[np.ix_(R, R)] += C[np.ix_(R, R)] - G @ C[np.ix_(S, R)]
         m = whole.mean(axis=0)
         sums = (whole - m).T @ (whole - m) + spread
-        xx, xy, before = sums[:d, :d], sums[:d, d], w
+        xx = sums[:d, :d]
+        xy = sums[:d, d]
+        before = w
         w = np.linalg.solve(xx + ridge * np.eye(d), xy)
         noise = max((sums[d, d] - w @ xy) / n, 1e-6)
         doubt = noise * np.trace(np.linalg.inv(f * xx + ridge * np.eye(d)))
@@ -347,8 +383,8 @@ def predict_normal(observed, y, X):
         C = np.block([[xx, (xx @ w)[:, None]], [xx @ w, w @ xx @ w + noise]])
         if np.abs(w - before).max() <= 3e-4:
             break
-    found = []
+    results = []
     for row in (X - mean[:d]) / scale[:d]:
         S = np.flatnonzero(~np.isnan(row))
-        found.append(m[d] + np.linalg.solve(C[np.ix_(S, S)], C[S, d]) @ (row[S] - m[S]))
-    return mean[d] + scale[d] * np.array(found)
+        results.append(m[d] + np.linalg.solve(C[np.ix_(S, S)], C[S, d]) @ (row[S] - m[S]))
+    return mean[d] + scale[d] * np.array(results)

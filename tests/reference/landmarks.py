@@ -56,8 +56,8 @@ def best_next(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> int:
         residual = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]
         return float(residual @ residual)
 
-    left = [j for j in range(K.shape[1]) if j not in chosen]
-    return min(left, key=lambda j: loss([*chosen, j]))
+    excluded = [j for j in range(K.shape[1]) if j not in chosen]
+    return min(excluded, key=lambda j: loss([*chosen, j]))
 
 
 def least_squares(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> np.ndarray:
@@ -127,12 +127,12 @@ def eta(relevance: Vector) -> list[float]:
 
 def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: int | None) -> float:
     """Mean NDCG of the queries that have a relevant row; of whole lists without k."""
-    found = []
+    results = []
     for own in (query == q for q in np.unique(query)):
         if relevance[own].max() > 0:
             gains = 2.0 ** relevance[own] - 1
-            found.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
-    return np.mean(found)
+            results.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
+    return np.mean(results)
 
 
 def smoothed_slope(t: float, epsilon: float, beta: float) -> float:
@@ -144,7 +144,7 @@ def smoothed_slope(t: float, epsilon: float, beta: float) -> float:
 def sparse_steps(K, y, bound, epsilon, smoothness, most, derivative=lambda t: 2 * t):
     """Algorithm 2, by default for the squared loss; returns the weights after every step."""
     w = [0.0] * K.shape[1]
-    found = []
+    results = []
     for _ in range(most):
         slopes = [derivative(dot(row, w) - t) for row, t in zip(K, y, strict=True)]
         theta = [dot(slopes, column) / len(y) for column in K.T]
@@ -155,8 +155,8 @@ def sparse_steps(K, y, bound, epsilon, smoothness, most, derivative=lambda t: 2 
         eta = min(1.0, delta / (4 * bound**2 * smoothness))
         w = [(1 - eta) * value for value in w]
         w[r] -= eta * math.copysign(bound, theta[r])
-        found.append(w)
-    return found
+        results.append(w)
+    return results
 
 
 def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: float) -> list:

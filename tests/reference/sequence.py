@@ -100,13 +100,13 @@ def literal_sequence(
     """Algorithms 1 and 2; `cost(chosen, g)` is what g costs after the chosen ones."""
     result = LiteralSequence([], [], [], [])
     while len(result.order) < len(groups):
-        left = [g for g in range(len(groups)) if g not in result.order]
-        costs = {g: cost(result.order, g) for g in left}
-        allowed = left
+        excluded = [g for g in range(len(groups)) if g not in result.order]
+        costs = {g: cost(result.order, g) for g in excluded}
+        allowed = excluded
         if doubling:
             cap = sum(result.costs) if result.order else min(costs.values())
-            allowed = [g for g in left if costs[g] <= cap]
-            allowed = allowed or [min(left, key=lambda g: (costs[g], g))]
+            allowed = [g for g in excluded if costs[g] <= cap]
+            allowed = allowed or [min(excluded, key=lambda g: (costs[g], g))]
         columns = [c for g in result.order for c in groups[g]]
         scores = {g: value(rule, X, Y, columns, groups[g], ridge) for g in allowed}
         per_cost = {g: scores[g] / (costs[g] if cost_aware else 1.0) for g in allowed}

@@ -16,14 +16,14 @@ Lists = Sequence[Sequence[Sequence[float]]]  # attribute → object → judgment
 
 def arrays_of(value: Any) -> dict[str, np.ndarray]:
     """All numbers of a statistic by name, those of statistics in it as well."""
-    found = {}
+    results = {}
     for field in fields(value):
         content = getattr(value, field.name)
         if is_dataclass(content):
-            found |= {f"{field.name}_{name}": own for name, own in arrays_of(content).items()}
+            results |= {f"{field.name}_{name}": own for name, own in arrays_of(content).items()}
         elif content is not None:
-            found[field.name] = np.asarray(content)
-    return found
+            results[field.name] = np.asarray(content)
+    return results
 
 
 def ragged_of(lists: Sequence[Sequence[float]]) -> Ragged:
@@ -144,7 +144,7 @@ def rater_estimates(
     n = len(label)
     w = [1.0] * n if weight is None else [float(x) for x in weight]
     mean = judgment_estimates(lists, label, weight).means
-    told = [[_told_apart(ids[a][i], (a, i)) for i in range(n)] for a in range(d)]
+    messages = [[_told_apart(ids[a][i], (a, i)) for i in range(n)] for a in range(d)]
     external = np.full((d, d), np.nan)
     noise = np.full((d, d), np.nan)
     for a in range(d):
@@ -156,8 +156,8 @@ def rater_estimates(
             for i in range(n):
                 pairs = [
                     ((x - mean[a]) * (y - mean[b]), r == s)
-                    for x, r in zip(lists[a][i], told[a][i], strict=True)
-                    for y, s in zip(lists[b][i], told[b][i], strict=True)
+                    for x, r in zip(lists[a][i], messages[a][i], strict=True)
+                    for y, s in zip(lists[b][i], messages[b][i], strict=True)
                 ]
                 for found, wanted in ((different, False), (same, True)):
                     products = [product for product, is_same in pairs if is_same == wanted]

@@ -36,8 +36,8 @@ def documents(name):
 
 
 def of_kind(kind):
-    found = [d for path in CLUSTER.glob("kuberay-*.yaml") for d in documents(path.name)]
-    return [document for document in found if document["kind"] == kind]
+    results = [d for path in CLUSTER.glob("kuberay-*.yaml") for d in documents(path.name)]
+    return [document for document in results if document["kind"] == kind]
 
 
 def ray_jobs():

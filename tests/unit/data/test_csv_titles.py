@@ -34,8 +34,8 @@ def table(text):
 )
 def test_names_are_found_below_titles(text, columns, line):
     assert table(text)[0] == [columns]
-    told = [note for note in table(text)[1] if "names of columns" in note]
-    assert told == ([] if line is None else [f"the names of columns are in line {line}"])
+    messages = [note for note in table(text)[1] if "names of columns" in note]
+    assert messages == ([] if line is None else [f"the names of columns are in line {line}"])
 
 
 def test_errors_name_the_row_of_the_file():

@@ -59,8 +59,8 @@ def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
     dataset = open_dataset(tmp_path, max_rows=20)
     small, large = dataset.partitions
     assert (small.batch_rows, large.batch_rows) == (0, 20)
-    found = list(dataset.reader.each_batch(large, ["y", "x"], read))
-    pieces, tables = zip(*found, strict=True)
+    results = list(dataset.reader.each_batch(large, ["y", "x"], read))
+    pieces, tables = zip(*results, strict=True)
     assert [piece.n_rows for piece in pieces] == [20, 20, 20, 20, 15]
     assert [piece.file_row_offset for piece in pieces] == [0, 20, 40, 60, 80]
     assert [piece.row_offset for piece in pieces] == [3, 23, 43, 63, 83]
@@ -85,8 +85,8 @@ def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
 
 def test_batches_of_rows_have_as_many_as_1_2_or_4_pages(tmp_path):
     file = write(tmp_path / "a.parquet", n_rows=200_000)
-    found = [open_dataset(file, max_rows=n) for n in (19_999, 39_999, 79_999, 99_999)]
-    rows = [dataset.partitions[0].batch_rows for dataset in found]
+    results = [open_dataset(file, max_rows=n) for n in (19_999, 39_999, 79_999, 99_999)]
+    rows = [dataset.partitions[0].batch_rows for dataset in results]
     assert rows == [19_999, 20_000, 40_000, 80_000]
 
 

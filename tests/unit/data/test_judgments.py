@@ -109,13 +109,13 @@ def test_objects_of_weight_0_are_left_out_whatever_their_judgments(tmp_path, fol
         "w": np.ones(n),
         "key": np.arange(n),
     }
-    how = {"folds": folds, "weight": "w", "id": "key"}
-    expected = read(open_table(tmp_path, columns), raters="columns", **how)
+    options = {"folds": folds, "weight": "w", "id": "key"}
+    expected = read(open_table(tmp_path, columns), raters="columns", **options)
     columns["a"][4] = [np.inf] * 3
     columns["b__1"][4] = np.inf
     columns["y"][4] = np.nan
     columns["w"][4] = 0
-    batch = read(open_table(tmp_path, columns), raters="columns", **how)
+    batch = read(open_table(tmp_path, columns), raters="columns", **options)
     kept = np.flatnonzero(expected.row_ids != 4)
     assert batch.row_ids.tolist() == expected.row_ids[kept].tolist()
     assert batch.label.tolist() == expected.label[kept].tolist()

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +7,7 @@ from distfms.data.files.write import CsvFile, GroupedFile, write_table
 
 
 @pytest.fixture
-def table() -> pa.Table:
+def table():
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 5, 1000)
     items = [rng.normal(size=n).tolist() for n in lengths]
@@ -26,11 +22,11 @@ def table() -> pa.Table:
     )
 
 
-def everything_in(folder: Path) -> list[str]:
+def everything_in(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_table_comes_back_and_replaces_a_file_in_one_step(tmp_path: Path, table: pa.Table) -> None:
+def test_table_comes_back_and_replaces_a_file_in_one_step(tmp_path, table):
     path = write_table(tmp_path / "deep" / "t.parquet", table)
     assert everything_in(tmp_path) == ["deep", "deep/t.parquet"]
     with path.open("rb") as reader:
@@ -40,7 +36,7 @@ def test_table_comes_back_and_replaces_a_file_in_one_step(tmp_path: Path, table:
     assert pq.read_table(path).num_rows == 10
 
 
-def test_row_groups_end_at_rows_or_bytes(tmp_path: Path) -> None:
+def test_row_groups_end_at_rows_or_bytes(tmp_path):
     table = pa.table({"x": np.arange(100.0)})
     path = tmp_path / "x.parquet"
     for limits, n_rows in (
@@ -54,7 +50,7 @@ def test_row_groups_end_at_rows_or_bytes(tmp_path: Path) -> None:
         assert [metadata.row_group(j).num_rows for j in range(metadata.num_row_groups)] == n_rows
 
 
-def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) -> None:
+def test_same_row_groups_however_the_rows_come(tmp_path, table):
     contents = []
     for name, cuts in {"one": [1000], "many": [1, 77, 300, 622], "none": [0, 1000]}.items():
         with GroupedFile(tmp_path / name, 130, 20_000) as file:
@@ -78,6 +74,6 @@ def test_spreadsheets_find_no_formulas(tmp_path, kind):
         file.write(pa.table({"=id": pa.array(texts).cast(kind), "@predicted": [-1.0] * 6}))
     header, *lines = (tmp_path / "p.csv").read_text().splitlines()
     assert header == '"\'=id","\'@predicted"'
-    found = [line.split(",")[0].strip('"') for line in lines]
+    results = [line.split(",")[0].strip('"') for line in lines]
     expected = [text if text in ("plain", None) else f"'{text}" for text in texts]
-    assert found == [text or "" for text in expected]
+    assert results == [text or "" for text in expected]

@@ -1,12 +1,9 @@
 """What holds for all estimators: each is its job, in whatever form the rows come."""
 
-from __future__ import annotations
-
 import doctest
 import json
 import pickle
 from importlib import import_module
-from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
@@ -30,11 +27,12 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 
-N, NAMES = 240, ("a", "b", "c", "d", "e")
+N = 240
+NAMES = ("a", "b", "c", "d", "e")
 RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
 
 
-def made() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def made():
     rng = np.random.default_rng(7)
     X = rng.uniform(-1, 1, size=(N, len(NAMES)))
     score = X @ [2.0, -1.0, 0.0, 0.5, 0.0] + X[:, 0] ** 2
@@ -54,7 +52,7 @@ X, TARGETS = made()
 JUDGED = X[:, :, None] + np.random.default_rng(6).normal(size=(N, len(NAMES), 2))
 QUERY = np.sort(np.random.default_rng(9).integers(0, 40, N))
 #: Estimator, kind of target, options of the job and of the estimator, what the job has beside.
-CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+CASES = {
     "sequence": (
         "GroupSequencer",
         "number",
@@ -128,13 +126,13 @@ EACH = pytest.mark.parametrize(
 )
 
 
-def estimator_of(case: str) -> Any:
+def estimator_of(case):
     name, _, options, more = CASES[case]
     return getattr(distfms, name)(**options, **{"folds": 0, **more}, random_state=3)
 
 
 @EACH
-def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
+def test_an_estimator_is_its_job(case, tmp_path):
     _, target, options, more = CASES[case]
     rows = JUDGED if "Select" in CASES[case][0] else X
     columns = dict(zip(array_names(rows.shape), rows.reshape(N, -1).T, strict=True))
@@ -146,7 +144,7 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
     # What is only compared with the result is left out by estimators, unless it is asked for.
     unasked = model._defaults.keys() & {"baselines", "repeats"}
     defaults = {name: plain(model._defaults[name]) for name in unasked}
-    content: dict[str, Any] = {
+    content = {
         "name": "same",
         "method": method,
         "seed": 3,
@@ -190,7 +188,7 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("case", FORMS)
-def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
+def test_the_form_of_the_rows_does_not_matter(case, tmp_path):
     y = TARGETS[CASES[case][1]]
     frame = pd.DataFrame(X, columns=NAMES)
     whole = frame.assign(y=y)
@@ -223,11 +221,11 @@ IMPOSSIBLE = {"number": -1e9, "count": -1, "class": "none", "level": 4, "grade":
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ("ridge", "lasso")])
-def test_rows_of_weight_0_have_no_say(case: str) -> None:
+def test_rows_of_weight_0_have_no_say(case):
     name, kind, *_ = CASES[case]
     target = TARGETS[kind]
     frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"]).assign(k=np.resize(["u", "v"], N))
-    wild: dict[str, Any] = {"a": np.inf, "b": -999.0, "c": np.nan, "k": "only here"}
+    wild = {"a": np.inf, "b": -999.0, "c": np.nan, "k": "only here"}
     if "Select" in name:
         frame = pd.DataFrame({"a": [*JUDGED[:, 0]], "b": [*JUDGED[:, 1]]})
         wild = {"a": [-np.inf, 1.0], "b": [-999.0]}
@@ -235,13 +233,13 @@ def test_rows_of_weight_0_have_no_say(case: str) -> None:
     after = pd.concat([frame, pd.DataFrame([{**wild, "w": 0.0}] * 60)], ignore_index=True)
     frame["y"] = target
     after["y"] = np.append(target, np.full(60, IMPOSSIBLE[kind], target.dtype))
-    found = []
+    results = []
     for data in (frame, after):
         ranks = {"query": np.append(QUERY, [40] * 60)[: len(data)]} if kind == "grade" else {}
         model = estimator_of(case).fit(data, "y", sample_weight="w", **ranks)
         manifest = model.model_.run.manifest
-        found.append([model.model_.headline(), model.curves_, manifest["objects"]])
-    assert found[0] == found[1]
+        results.append([model.model_.headline(), model.curves_, manifest["objects"]])
+    assert results[0] == results[1]
     assert any(note.startswith(("60 rows of weight 0", "60 of 300")) for note in manifest["notes"])
 
 
@@ -255,7 +253,7 @@ def test_rows_of_weight_0_have_no_say(case: str) -> None:
         np.array(["b", "a", "é"]),
     ],
 )
-def test_labels_come_back_as_they_were_given(labels: Any, tmp_path: Any) -> None:
+def test_labels_come_back_as_they_were_given(labels, tmp_path):
     given = labels[np.digitize(X[:, 0], [-0.3, 0.3])]
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(t=given)
     classes = np.unique(np.asarray(labels))
@@ -286,7 +284,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_frames_are_read_as_they_are(name: str) -> None:
+def test_frames_are_read_as_they_are(name):
     with_texts = name != "AttributeEfficientRidge"
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
     frame["time"] = 2**60 + np.arange(N) * 60_000_000_001
@@ -309,7 +307,7 @@ def test_frames_are_read_as_they_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.filterwarnings("ignore:X (does not have|has) .*feature names")
-def test_columns_without_names_go_by_their_position(name: str) -> None:
+def test_columns_without_names_go_by_their_position(name):
     y = TARGETS["number"]
     numbered = pd.DataFrame(X)
     named = pd.DataFrame(X, columns=NAMES)
@@ -328,7 +326,7 @@ def test_columns_without_names_go_by_their_position(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_columns_that_are_left_out_may_come_again(name: str, tmp_path: Any) -> None:
+def test_columns_that_are_left_out_may_come_again(name, tmp_path):
     y = TARGETS["number"]
     frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
     frame.insert(0, "id_1", np.arange(N) % 7)
@@ -353,7 +351,7 @@ def test_columns_that_are_left_out_may_come_again(name: str, tmp_path: Any) -> N
     assert by_position.predict(numbers).shape == (N,)
 
 
-def test_budgets_and_stops_are_numbers() -> None:
+def test_budgets_and_stops_are_numbers():
     y = TARGETS["number"]
     sequence = distfms.GroupSequencer(folds=0).fit(X, y)
     judged = distfms.FeatureMultiSelector(6, folds=0).fit(JUDGED, y)
@@ -381,7 +379,7 @@ def test_budgets_and_stops_are_numbers() -> None:
     np.testing.assert_array_equal(judged.repeats_at(None), judged.repeats_)
 
 
-def test_groups_are_routed() -> None:
+def test_groups_are_routed():
     person = np.arange(N) // 8
     with config_context(enable_metadata_routing=True):
         model = distfms.GroupSequencer(folds=3).set_fit_request(groups=True)
@@ -394,7 +392,7 @@ def test_groups_are_routed() -> None:
 #: Checks of scikit-learn that an estimator cannot pass, and why.
 NOT_TWICE = "rows of weight 2 are not the same landmarks as rows that are there twice"
 UNORDERED = "classes of the check are in no order"
-EXCEPTIONS: dict[str, dict[str, str]] = {
+EXCEPTIONS = {
     "landmarks-ordinal": dict.fromkeys(
         ("check_classifiers_classes", "check_classifiers_train"), UNORDERED
     ),
@@ -425,7 +423,7 @@ SLOWLY = {
     "name", [*CHECKED, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOWLY)]
 )
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_checks(name: str) -> None:
+def test_scikit_learn_checks(name):
     failing = dict(EXCEPTIONS.get(name, {}))
     if name.startswith("landmarks"):
         weighed = "check_sample_weight_equivalence_on_{}_data"
@@ -435,18 +433,18 @@ def test_scikit_learn_checks(name: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["sequence", "landmarks", "attribute_efficient", "multiselect"])
-def test_examples_of_the_documentation(module: str) -> None:
+def test_examples_of_the_documentation(module):
     assert doctest.testmod(import_module(f"distfms.estimators.{module}")).failed == 0
 
 
-def _close(found: np.ndarray, expected: np.ndarray) -> None:
+def _close(found, expected):
     if expected.dtype.kind == "f":
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     else:
         assert np.mean(found == expected) > 0.99
 
 
-def test_rows_in_memory_are_not_copied() -> None:
+def test_rows_in_memory_are_not_copied():
     for data in (X, pd.DataFrame(X, columns=NAMES)):
         names = None if hasattr(data, "iloc") else NAMES
         (partition,) = of_memory(data, names, {("y",): TARGETS["number"]}).dataset.partitions
@@ -454,7 +452,7 @@ def test_rows_in_memory_are_not_copied() -> None:
 
 
 _ROW = {name: [0.1 * place, 1.0] for place, name in enumerate(NAMES)}
-_ROWS: list[dict[str, Any]] = [
+_ROWS = [
     _ROW,
     {**_ROW, "id": [7, 9]},
     {**_ROW, "id": ["b", "a"]},
@@ -475,7 +473,7 @@ _ROWS: list[dict[str, Any]] = [
 ]
 
 
-def test_what_a_service_predicted_before_has_no_say(tmp_path: Any) -> None:
+def test_what_a_service_predicted_before_has_no_say(tmp_path):
     table = pa.table({**dict(zip(NAMES, X.T, strict=True)), "y": TARGETS["number"]})
     pq.write_table(table.append_column("id", pa.array(range(N))), tmp_path / "rows.parquet")
     data = {"path": str(tmp_path / "rows.parquet"), "target": "y", "id": "id"}
@@ -489,14 +487,14 @@ def test_what_a_service_predicted_before_has_no_say(tmp_path: Any) -> None:
             assert _said(warm, rows) == expected
 
 
-def _said(model: Any, rows: Any) -> Any:
+def _said(model, rows):
     try:
         return model.predict(rows)
     except DataError as error:
         return str(error)
 
 
-def test_columns_of_one_name_are_refused() -> None:
+def test_columns_of_one_name_are_refused():
     for dtype in (float, int):
         frame = pd.DataFrame(X, columns=["a", "b", "a", "d", "e"]).astype(dtype)
         with pytest.raises(ValueError, match="two columns named 'a'"):

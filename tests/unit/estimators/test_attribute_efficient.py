@@ -1,7 +1,5 @@
 """The estimators: rows at hand, ask and tell, saved states."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +12,8 @@ from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import stream
 from tests.reference.attribute_efficient import predict_cut, solve_pairs
 
-N, D = 400, 9
+N = 400
+D = 9
 RNG = np.random.default_rng(2)
 X = (RNG.random((N, D)) < 1 / np.arange(1, D + 1)) * RNG.random((N, D))
 Y = X @ RNG.choice([-1.0, 1.0], size=D)
@@ -135,7 +134,8 @@ def test_what_was_not_asked_is_refused():
 @BOTH
 def test_rows_beyond_the_norm_are_refused(estimator):
     """Steps would be too long, and weights anything."""
-    rows, many = X.copy(), two_phase(estimator, norm=3.0).partial_fit(X, Y)
+    rows = X.copy()
+    many = two_phase(estimator, norm=3.0).partial_fit(X, Y)
     for value, message in (
         (3.5, r"of row 7 are \d\.\d* times as large as `norm`"),
         (np.nan, "value of row 7 is missing"),
@@ -153,7 +153,8 @@ def test_rows_beyond_the_norm_are_refused(estimator):
 
 def told(model, rows, y, order=None):
     """Ask for all rows at once, and tell them one by one; return what was observed of them."""
-    questions, observed = model.ask(len(rows)), np.full(rows.shape, np.nan)
+    questions = model.ask(len(rows))
+    observed = np.full(rows.shape, np.nan)
     values = np.take_along_axis(rows, questions.attributes, axis=1)
     np.put_along_axis(observed, questions.attributes, values, axis=1)
     for place in range(len(rows)) if order is None else order:
@@ -187,8 +188,8 @@ def test_a_session_solves_from_the_pairs_it_was_told(draws, tmp_path):
     np.put_along_axis(second, open_ones.attributes, values, axis=1)
     model.tell(values, Y[150:])
     solved(model, np.vstack([first, second]), Y, FOLD)
-    wanted = predict_cut(model.coef_, model.intercept_, np.vstack([first, second]), Y, FAR)
-    np.testing.assert_allclose(model.predict(FAR), wanted, atol=1e-12)
+    expected = predict_cut(model.coef_, model.intercept_, np.vstack([first, second]), Y, FAR)
+    np.testing.assert_allclose(model.predict(FAR), expected, atol=1e-12)
     assert model.improvement_ratio_ < 1
     shares = np.isfinite(second).mean(axis=0)
     assert (shares.std() > 0.05) == (draws != "uniform")

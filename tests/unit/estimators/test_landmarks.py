@@ -24,7 +24,8 @@ def test_similarities_of_dask_arrays(name, metric):
     model = LandmarkRegressor(name, landmarks=20, metric=metric, folds=0).fit(more, y)
     assert model.metric_["kind"] == metric
     given = da.from_array(more, chunks=(90, 2))
-    lazy, predicted = model.transform(given), model.predict(given)
+    lazy = model.transform(given)
+    predicted = model.predict(given)
     assert (isinstance(lazy, da.Array), isinstance(predicted, da.Array)) == (True, True)
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(predicted.compute(), model.predict(more), rtol=1e-9)

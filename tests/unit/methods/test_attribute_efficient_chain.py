@@ -1,7 +1,5 @@
 """The step in O(k log d) does what the literal loop does, draw by draw."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -46,7 +44,8 @@ def compare(penalty, sampling, m, bound, *, rows=None, norm=1.0, factor=1.0, **m
     X, moments = norm * X, np.mean((norm * X) ** 2, axis=0)
     more["step_factor"] = factor
     design = Design(penalty, sampling, X.shape[1], 5, m, bound, norm, moments, **more)
-    chain, literal = Chain(design, KEY), Literal(design, KEY)
+    chain = Chain(design, KEY)
+    literal = Literal(design, KEY)
     chain.learn(X, y)
     literal.run(X, y, 0, design.phase(), factor)
     assert chain.n_examples == m
@@ -100,13 +99,16 @@ def test_scaling_and_base_sampling(penalty, norm):
     [(0.0, 2.0, 1.0, 120), (0.9, 2.0, 1.0, 400), (0.0, 0.1, 10.0, 120)],
 )
 def test_two_phases(penalty, confidence, bound, factor, m1):
-    m, d, norm = 1_200, 20, 3.0
+    m = 1_200
+    d = 20
+    norm = 3.0
     X, y = examples(penalty, m, d, 2.0)
     X *= norm
     more = {"first_step_factor": factor, "confidence": confidence}
     more |= {} if m1 == m // 10 else {"first_share": Fraction(m1, m)}
     design = Design(penalty, "two_phase", d, 5, m, bound, norm, **more)
-    chain, literal = Chain(design, KEY), Literal(design, KEY)
+    chain = Chain(design, KEY)
+    literal = Literal(design, KEY)
     chain.learn(X, y)
     literal.learn(X, y)
     second = design.phase(chain.estimated_moments)
@@ -132,15 +134,19 @@ def test_what_has_a_share_of_the_examples_has_that_share_of_a_first_phase():
 def test_estimates_are_unbiased(penalty, sampling, improved):
     """Of x̃, φ̃ and their product; a mean of 10,000 draws is off by five standard errors in one
     of 1.7 million cases, and there are 21 means in each of 12 tests."""
-    d, norm, n = 10, 2.0, 10_000
+    d = 10
+    norm = 2.0
+    n = 10_000
     X, y = examples(penalty, 600, d, 2.0)
     X *= norm
     design = Design(penalty, sampling, d, 5, 600, 2.0, norm, np.mean(X**2, axis=0), improved)
     chain = Chain(design, KEY)
     chain.learn(X[:-1], y[:-1])
-    x, target = X[-1], y[-1]
+    x = X[-1]
+    target = y[-1]
     k = design.n_point
-    points, residuals = np.zeros((n, d)), np.zeros(n)
+    points = np.zeros((n, d))
+    residuals = np.zeros(n)
     for t in range(n):
         attributes, factors = chain.draw(10_000 + t)
         terms = factors * x[attributes]
@@ -206,7 +212,10 @@ def test_offline_weights_are_the_best_within_the_bound(decades, share, solver):
 
 
 def test_formulas_of_the_paper():
-    s, m, k, B = np.array([0.04, 0.01, 0.25]), 100, 4, 2.0
+    s = np.array([0.04, 0.01, 0.25])
+    m = 100
+    k = 4
+    B = 2.0
     root = 0.2 + 0.1 + 0.5
     assert improvement_ratio("ridge", s) == pytest.approx(root**2 / (3 * 0.3))
     assert improvement_ratio("lasso", s) == pytest.approx(0.3 / (3 * 0.25))

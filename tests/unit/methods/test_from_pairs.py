@@ -1,7 +1,5 @@
 """Regression from pairs of attributes: draws, moments and the solve, against literal formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +20,9 @@ from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
 
-N, D, K = 400, 9, 4
+N = 400
+D = 9
+K = 4
 KEYS = np.arange(N, dtype=np.uint64)
 
 
@@ -70,10 +70,12 @@ def test_units_of_attributes_change_nothing_but_their_weights(seed, exponents, c
     def found(units):
         return solved(pairs_of(observed * units[:, None], y, FOLD[:60]), candidates)
 
-    wanted, units = found(np.ones(D)), 8.0 ** np.array(exponents)
+    wanted = found(np.ones(D))
+    units = 8.0 ** np.array(exponents)
     np.testing.assert_array_equal(found(units).weights * units, wanted.weights)
     assert found(units).intercept == wanted.intercept
-    units, effects = 10.0 ** np.array(exponents), np.abs(wanted.weights) * X.std(axis=0)
+    units = 10.0 ** np.array(exponents)
+    effects = np.abs(wanted.weights) * X.std(axis=0)
     change = (found(units).weights * units - wanted.weights) * X.std(axis=0)
     assert np.abs(change).max() <= 1e-6 * effects.max()
 
@@ -92,9 +94,11 @@ def test_many_attributes_are_solved_in_a_krylov_space(monkeypatch):
 
 def test_the_noise_level_makes_the_moments_definite():
     """Also where pairs contradict one another by more than chance."""
-    rng, n = np.random.default_rng(0), 3000
+    rng = np.random.default_rng(0)
+    n = 3000
     common = rng.normal(size=n)
-    rows, part = common + 0.1 * rng.normal(size=(3, n)), np.arange(n) % 3
+    rows = common + 0.1 * rng.normal(size=(3, n))
+    part = np.arange(n) % 3
     rows[2, part == 2] *= -1.0
     rows[2 - part, np.arange(n)] = np.nan  # the last two are seen together where they are opposed
     A, _, v, V = literal.pair_moments(rows.T, common)
@@ -119,8 +123,9 @@ def test_pairs_of_few_values_among_many_columns():
         np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-8)
 
 
-def test_draws_follow_the_weights() -> None:
-    keys, weights = np.arange(40_000, dtype=np.uint64), np.array([4.0, 2.0, 1.0, 1.0])
+def test_draws_follow_the_weights():
+    keys = np.arange(40_000, dtype=np.uint64)
+    weights = np.array([4.0, 2.0, 1.0, 1.0])
     shares = np.bincount(Draws(1, 0, weights).attributes(keys, 4).ravel()) / len(keys)
     np.testing.assert_allclose(shares, weights / 8, atol=0.01)
     alike = np.bincount(Draws(2, 0).attributes(keys, 4).ravel()) / len(keys)
@@ -133,7 +138,7 @@ def test_draws_follow_the_weights() -> None:
     np.testing.assert_allclose(np.bincount(drawn[first]) / first.sum(), 0.25, atol=0.03)
 
 
-def test_weights_of_draws() -> None:
+def test_weights_of_draws():
     np.testing.assert_allclose(
         drawing_weights(np.array([4.0, 1.0])), [0.8 * 2 / 3 + 0.1, 0.8 / 3 + 0.1]
     )
@@ -141,7 +146,7 @@ def test_weights_of_draws() -> None:
     np.testing.assert_allclose(smoothed(np.array([8.0, 0.0]), np.array([2.0, 2.0])), [3.0, 1.0])
 
 
-def test_lasso_leaves_out_what_plays_no_part() -> None:
+def test_lasso_leaves_out_what_plays_no_part():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 20))
     y = 2.0 * X[:, 3] - X[:, 11] + 0.1 * rng.normal(size=N)
@@ -153,7 +158,7 @@ def test_lasso_leaves_out_what_plays_no_part() -> None:
     assert np.abs(others).max() < 0.5
 
 
-def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
+def test_an_attribute_that_was_never_seen_weighs_nothing():
     observed = observed_of()
     observed[4] = np.nan
     found = solved(pairs_of(observed))
@@ -161,17 +166,18 @@ def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
     assert np.isfinite(found.weights).all()
 
 
-def test_too_few_rows() -> None:
+def test_too_few_rows():
     with pytest.raises(DataError, match="Too few rows"):
         learned_from(pairs_of(observed_of()[:, :3], Y[:3], FOLD[:3]), "ridge")
 
 
-def test_full_rows_of_noise_are_predicted_by_the_mean() -> None:
+def test_full_rows_of_noise_are_predicted_by_the_mean():
     """A ridge of 100 still follows the noise of few rows with many attributes."""
     n_means = 0
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        X, y = rng.normal(size=(30, 20)), rng.normal(size=30)
+        X = rng.normal(size=(30, 20))
+        y = rng.normal(size=30)
         learned = solved(pairs_of(X.T, y, FOLD[:30]), full_candidates)
         n_means += not learned.weights.any()
     assert n_means >= 5

@@ -71,8 +71,8 @@ def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
         A = train - centre
         left = y[fold != f] - level
         w = np.linalg.solve(A.T @ A / 40 + found.candidates[place][1] * np.eye(3), A.T @ left / 40)
-        wanted = (held_out - centre) @ w + level
-        mse = np.mean((wanted - y[fold == f]) ** 2)
+        expected = (held_out - centre) @ w + level
+        mse = np.mean((expected - y[fold == f]) ** 2)
         assert found.losses[place, f] * y.var() == pytest.approx(mse, rel=1e-3)
     assert found.forms[0] == Form(CONSTANT)
 
@@ -162,15 +162,15 @@ def test_twins_and_constant_weights_change_nothing(tmp_path, task):
     frame = pd.DataFrame(X, columns=list("abc")).assign(y=y, id=[f"i{n}" for n in range(90)])
     twice = pd.concat([frame, frame], ignore_index=True)
     known = {"plain": frame, "twice": twice, "heavy": frame.assign(w=40.0)}
-    found = {}
+    results = {}
     for name, own in known.items():
         data = {"weight": "w"} if name == "heavy" else {}
         folder = finished(own, tmp_path / name, task, data)
         selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
         point = metrics["curves"][0]["points"][-1]["validation"]
-        found[name] = selection["landmarks"], selection["ridge"], point
+        results[name] = selection["landmarks"], selection["ridge"], point
     for name in ("twice", "heavy"):
-        assert found[name][0] == found["plain"][0]
-        assert found[name][1] == pytest.approx(found["plain"][1])
-        for measure, value in found["plain"][2].items():
-            assert found[name][2][measure] == pytest.approx(value, rel=1e-5, abs=1e-8), measure
+        assert results[name][0] == results["plain"][0]
+        assert results[name][1] == pytest.approx(results["plain"][1])
+        for measure, value in results["plain"][2].items():
+            assert results[name][2][measure] == pytest.approx(value, rel=1e-5, abs=1e-8), measure

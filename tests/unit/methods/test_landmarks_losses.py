@@ -49,7 +49,8 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None, intercept=T
 def literal_cost(loss, K, y, parameters):
     """Mean loss of weights and of the parameters beside them, by its formula."""
     n_landmarks = K.shape[1]
-    w, beside = parameters[:n_landmarks], parameters[n_landmarks:]
+    w = parameters[:n_landmarks]
+    beside = parameters[n_landmarks:]
     shift = beside[0] if loss.has_intercept else 0.0
 
     def corner(t):
@@ -63,7 +64,9 @@ def literal_cost(loss, K, y, parameters):
         return corner(1 - np.where(y > 0, 1, -1) * (f + shift)).mean()
     shift = shift if loss.spacing is None else 0.0
     inner = 0.5 + np.arange(loss.n_levels - 1) if loss.spacing is None else np.cumsum(beside)
-    b, level, f = np.r_[-1e9, inner, 1e9], y.astype(int), f + shift
+    b = np.r_[-1e9, inner, 1e9]
+    level = y.astype(int)
+    f = f + shift
     return (corner(loss.gamma - f + b[level]) + corner(loss.gamma + f - b[level + 1])).mean()
 
 
@@ -86,7 +89,8 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
     if not isinstance(loss, EpsilonInsensitive):
         cuts = [0.3] if isinstance(loss, Margin) else [0.3, 0.35, 0.9]
         y = np.digitize(y, np.quantile(y, cuts)) * 1.0
-    ridge, n = 1e-3, len(loss.start())
+    ridge = 1e-3
+    n = len(loss.start())
     ours, _ = fitted(loss, K, y, ridge=ridge, bound=bound, intercept=loss.has_intercept)
     deviation = np.std if loss.has_intercept else lambda x, axis=None: np.sqrt((x**2).mean(axis))
     unit = deviation(y) if isinstance(loss, EpsilonInsensitive) else 1.0
@@ -95,11 +99,11 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
     def cost(at):
         return literal_cost(loss, K, y, at) + penalty / 2 * np.sum(at[:5] ** 2)
 
-    found = ours.minimum.parameters[:, 0]
-    assert len(found) == 5 + n
+    results = ours.minimum.parameters[:, 0]
+    assert len(results) == 5 + n
     assert (ours.minimum.status, ours.minimum.gap <= ours.tolerance) == ("converged", True)
     assert ours.tolerance == pytest.approx(1e-10 * unit)
-    assert ours.minimum.value == pytest.approx(cost(found), rel=1e-12)
+    assert ours.minimum.value == pytest.approx(cost(results), rel=1e-12)
     least = loss.least() if loss.least() is not None else np.full(n, -np.inf)
     ball = {"type": "ineq", "fun": lambda at: bound**2 / 5 - np.sum(at[:5] ** 2)}
     theirs = minimize(
@@ -110,15 +114,15 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
         constraints=[] if bound is None else [ball],
         options={"ftol": 1e-12, "maxiter": 1000},
     )
-    assert cost(found) <= theirs.fun + 1e-9
-    assert cost(found) == pytest.approx(theirs.fun, abs=1e-5)
-    assert (found[5:] >= least).all()
+    assert cost(results) <= theirs.fun + 1e-9
+    assert cost(results) == pytest.approx(theirs.fun, abs=1e-5)
+    assert (results[5:] >= least).all()
     if bound is not None:
-        assert np.sqrt(5) * np.linalg.norm(found[:5]) <= bound * (1 + 1e-12)
+        assert np.sqrt(5) * np.linalg.norm(results[:5]) <= bound * (1 + 1e-12)
     if isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
         fixed, _ = fitted(replace(loss, spacing=None), K, y, ridge=ridge, bound=bound)
         assert ours.minimum.value <= fixed.minimum.value
-        assert np.isclose(found[-n:], 0.5).any()
+        assert np.isclose(results[-n:], 0.5).any()
 
 
 @pytest.mark.parametrize("bound", [None, 2.0])

@@ -28,8 +28,8 @@ def test_mean_products_of_gradients():
     coefficients = RNG.normal(size=(2, 11))
     found = mean_gradient_product(ROWS.T, scales, coefficients, np.ones(11))
     known = ROWS, ROWS, np.diag(scales), 1.0, coefficients.T
-    wanted = literal.mean_gradient_product("gaussian", *known)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-9)
+    expected = literal.mean_gradient_product("gaussian", *known)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
@@ -81,8 +81,8 @@ def test_ridges_are_those_of_the_literal_formula():
     models = Ridges.of(rows @ rows.T / 30, rows @ target / 30, A)
     for ridge, found in zip(ridges, models.weights(ridges), strict=True):
         np.testing.assert_allclose(found, literal.ridge_weights(K, y, A, ridge), rtol=1e-6)
-    wanted = np.swapaxes(models.weights(ridges), 1, 2) @ rows
-    np.testing.assert_allclose(models.predictions(ridges, rows), wanted, rtol=1e-9, atol=1e-12)
+    expected = np.swapaxes(models.weights(ridges), 1, 2) @ rows
+    np.testing.assert_allclose(models.predictions(ridges, rows), expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -106,8 +106,8 @@ def test_scores_are_those_of_logistic_regression(monkeypatch, n_classes):
     for ridge, scores in zip(grid, found, strict=True):
         for own, score in zip(target, scores, strict=True):
             model = LogisticRegression(C=share[0] / ridge, tol=1e-8, max_iter=1000)
-            wanted = model.fit(rows.T, own).decision_function(asked.T)
-            np.testing.assert_allclose(score, wanted, rtol=1e-3, atol=1e-3)
+            expected = model.fit(rows.T, own).decision_function(asked.T)
+            np.testing.assert_allclose(score, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_ridges_below_those_that_follow_noise_are_not_fitted():

@@ -32,13 +32,13 @@ def test_gains_are_those_of_the_formula_however_rows_are_divided(rows):
     for part in parts[1:]:
         merged = merged.merge(part)
     found = merged.gains()(keys, relevance)
-    wanted = np.empty(len(keys))
+    expected = np.empty(len(keys))
     for key in np.unique(keys):
         few = relevance[keys == key][:7]  # the formula tries all permutations
         if len(few) < (keys == key).sum():
             return
-        wanted[keys == key] = literal.eta(few)
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        expected[keys == key] = literal.eta(few)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def ranked_rows(n=400, n_queries=40, seed=0):
 def test_rankings_of_all_kinds_of_input(tmp_path):
     X, relevance, query = ranked_rows()
     model = LandmarkRanker(landmarks=30, folds=0).fit(X, relevance, query)
-    wanted = model.predict(X)
+    expected = model.predict(X)
     other, truth, its_query = ranked_rows(seed=1)
     for k in (1, 5, None):
         ndcg = literal.mean_ndcg(model.predict(other), truth, its_query, k)
         assert model.score(other, truth, its_query, k) == pytest.approx(ndcg)
     frame = pd.DataFrame(X, columns=list("abc")).assign(grade=relevance, q=query)
     of_frame = LandmarkRanker(landmarks=30, folds=0).fit(frame, "grade", "q")
-    np.testing.assert_allclose(of_frame.predict(frame), wanted, rtol=1e-9)
+    np.testing.assert_allclose(of_frame.predict(frame), expected, rtol=1e-9)
     assert of_frame.feature_names_in_.tolist() == ["a", "b", "c"]
     path = str(tmp_path / "rows.parquet")
     frame.to_parquet(path)

@@ -19,7 +19,8 @@ from tests.reference import landmarks as literal
 
 NAMES = [name for name in similarity.PARAMETERS if name != similarity.PRECOMPUTED]
 RNG = np.random.default_rng(3)
-ROWS, LANDMARKS = RNG.normal(size=(4, 23)), RNG.normal(size=(5, 4))
+ROWS = RNG.normal(size=(4, 23))
+LANDMARKS = RNG.normal(size=(5, 4))
 
 
 def plain(name, landmarks=LANDMARKS, sigma=1.7, **parameters):
@@ -31,8 +32,8 @@ def plain(name, landmarks=LANDMARKS, sigma=1.7, **parameters):
 @pytest.mark.parametrize("name", NAMES)
 def test_formulas(name):
     mapping = plain(name)
-    wanted = literal.embedding(name, ROWS.T, LANDMARKS, dict(mapping.similarity.parameters))
-    np.testing.assert_allclose(mapping(ROWS), wanted.T, rtol=1e-11)
+    expected = literal.embedding(name, ROWS.T, LANDMARKS, dict(mapping.similarity.parameters))
+    np.testing.assert_allclose(mapping(ROWS), expected.T, rtol=1e-11)
     if name in similarity.KERNELS:  # may be as narrow as a number can be
         narrow = plain(name, np.eye(4), sigma=1e-200)(np.eye(4))
         np.testing.assert_array_equal(narrow, np.eye(4))
@@ -61,10 +62,11 @@ def test_offsets_of_columns_cost_no_digits(name, offset):
     columns /= columns.std(axis=1, keepdims=True)
     np.testing.assert_allclose(column_map(arrays, 3)(rows), columns, atol=1e-6)
     assert column_map(arrays, 2)(rows).shape == (0, 60)
-    found, p = mapping(rows), dict(mapping.similarity.parameters)
-    wanted = literal.embedding(name, rows.T, rows.T, p)
+    found = mapping(rows)
+    p = dict(mapping.similarity.parameters)
+    expected = literal.embedding(name, rows.T, rows.T, p)
     away = 1e-5 if name == "laplace" else 1e-11  # roots of what rounding left
-    np.testing.assert_allclose(found, wanted, atol=away)
+    np.testing.assert_allclose(found, expected, atol=away)
     assert found.max() <= (1.0 if name in similarity.KERNELS else 0.0)
     pairs = np.linalg.norm(rows[:, :, None] - rows[:, None], axis=0)
     if name == "gaussian":

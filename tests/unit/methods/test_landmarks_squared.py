@@ -37,17 +37,18 @@ def moments_of(K, y):
 def test_greedy_takes_what_lowers_the_loss_most():
     K, y = rows()
     chosen = greedy(problem_of(K, y), 5, 0.0)
-    wanted = []
+    expected = []
     for _ in range(5):
-        wanted.append(literal.best_next(K, y, wanted))
-    assert chosen.tolist() == wanted
+        expected.append(literal.best_next(K, y, expected))
+    assert chosen.tolist() == expected
     assert set(chosen[:3].tolist()) == {1, 4, 6}
 
 
 def test_the_gradient_chooses_as_algorithm_2_of_the_paper():
     K, y = rows()
     K *= np.linspace(0.2, 3.0, 9)
-    problem, expected = problem_of(K, y, intercept=False), []
+    problem = problem_of(K, y, intercept=False)
+    expected = []
     for _ in range(6):
         expected.append(literal.steepest_next(K, y, expected))
     chosen = greedy(problem, 6, 0.0, "gradient")
@@ -61,20 +62,22 @@ def test_the_gradient_chooses_as_algorithm_2_of_the_paper():
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_steps_of_algorithm_2_are_those_of_the_paper(intercept):
     K, y = rows(n=40, n_landmarks=7)
-    problem, tolerance = problem_of(K, y, intercept), 0.05
+    problem = problem_of(K, y, intercept)
+    tolerance = 0.05
     found = squared_steps(problem, 7, 0.0, 6.0, tolerance)
     if intercept:
-        K, y = K - K.mean(axis=0), y - y.mean()
+        K = K - K.mean(axis=0)
+        y = y - y.mean()
     epsilon = tolerance * np.mean(y**2)
     smoothness = 2 * np.mean(K**2, axis=0).max()
-    wanted = literal.sparse_steps(K, y, 6.0, epsilon, smoothness, 10_000)
-    assert found["n_steps"] == len(wanted) > 5
+    expected = literal.sparse_steps(K, y, 6.0, epsilon, smoothness, 10_000)
+    assert found["n_steps"] == len(expected) > 5
     dense = np.zeros(7)
     dense[found["order"]] = found["weights"][-1]
-    np.testing.assert_allclose(dense, wanted[-1], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(dense, expected[-1], rtol=1e-9, atol=1e-12)
     # The gap bounds how far the loss is above the least within the bound.
     assert found["gap"] <= epsilon
-    one = next(w for w in reversed(wanted) if np.count_nonzero(w) == 1)
+    one = next(w for w in reversed(expected) if np.count_nonzero(w) == 1)
     assert found["weights"][0, 0] == pytest.approx(one[found["order"][0]])
     few = squared_steps(problem, 2, 0.0, 6.0, tolerance)
     assert few["order"].tolist() == found["order"][:2].tolist()
@@ -91,7 +94,8 @@ def test_copies_of_a_landmark_are_not_chosen_twice():
 
 
 def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
-    X, y = np.array([[1.0, -1.0]]), np.array([4.0, 8.0])
+    X = np.array([[1.0, -1.0]])
+    y = np.array([4.0, 8.0])
     mapping = LandmarkMap(Similarity("linear"), *np.array([[0.0], [1.0], [0.0]]), X.T)
     found, n_guarded = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
     assert (found.tolist(), n_guarded) == ([6.0, 6.0], 2)
@@ -99,9 +103,11 @@ def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
 
 def test_a_problem_is_kept_for_all_options_but_the_landmarks():
     K, y = rows()
-    rule, made = NamedRule("gaussian"), moments_of(K, y)
+    rule = NamedRule("gaussian")
+    made = moments_of(K, y)
     fold = Fold({"gaussian": made}, {"gaussian": made})
-    options, zeros = LandmarksOptions(metric="none"), np.zeros(9)
+    options = LandmarksOptions(metric="none")
+    zeros = np.zeros(9)
     mapping = LandmarkMap(Similarity("precomputed"), zeros, zeros + 1, zeros, np.eye(9), ridge=1e-3)
 
     def found(candidates, **changes):

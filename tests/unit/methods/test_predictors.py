@@ -1,7 +1,5 @@
 """What models of pairs make of rows: limits, and the weights of rows with gaps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +20,8 @@ from distfms.methods.attribute_efficient.predictors import (
 )
 from tests.reference import attribute_efficient as literal
 
-N, D = 300, 6
+N = 300
+D = 6
 FOLD = np.arange(N) % 5
 
 
@@ -50,17 +49,18 @@ def model_of(rows, y, limits=None, units="deviations"):
 @pytest.mark.parametrize("units", ["deviations", "raw"])
 def test_rows_with_gaps_are_predicted_as_by_a_solve_for_each(units):
     rows, y = rows_of(0)
-    rows[:, 4], rows[:, 5] = np.nan, 1.0
+    rows[:, 4] = np.nan
+    rows[:, 5] = 1.0
     limits = limits_between(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), False)
     limits = np.hstack([limits, [[y.min()], [y.max()]]])
     model = model_of(rows, y, limits, units)
     others = rows_of(1)[0] * 2.0  # beyond what was observed too
-    wanted = literal.predict_gaps(rows.T, y, FOLD, others.T, units == "deviations")
-    found = model(others)[0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    expected = literal.predict_gaps(rows.T, y, FOLD, others.T, units == "deviations")
+    results = model(others)[0]
+    np.testing.assert_allclose(results, expected, rtol=1e-9)
     assert model(rows[:, 4:5])[0] == pytest.approx(y.mean())
     stored = ByPattern(model.whole, Gaps.from_arrays(model.gaps.to_arrays()))
-    np.testing.assert_array_equal(stored(others)[0], found)
+    np.testing.assert_array_equal(stored(others)[0], results)
 
 
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.1, 1.0), held=st.sampled_from([8, 2**22]))
@@ -70,10 +70,10 @@ def test_a_row_is_predicted_alike_among_any_others(seed, share, held):
     rows, _ = rows_of(seed, 40, share=share)
     own = rng.permutation(40)[: rng.integers(1, 40)]
     with pytest.MonkeyPatch.context() as patch:
-        found = MODEL(rows)[0]
+        results = MODEL(rows)[0]
         patch.setattr(predictors, "_HELD", held)
-        np.testing.assert_array_equal(MODEL(rows[:, own].copy())[0], found[own])
-        np.testing.assert_array_equal(MODEL(rows[:, own[:1]])[0], found[own[:1]])
+        np.testing.assert_array_equal(MODEL(rows[:, own].copy())[0], results[own])
+        np.testing.assert_array_equal(MODEL(rows[:, own[:1]])[0], results[own[:1]])
 
 
 MODEL = model_of(*rows_of(3))
@@ -96,7 +96,8 @@ def test_rows_of_many_attributes_with_gaps(monkeypatch):
 
 
 def test_what_tells_nothing_is_predicted_by_the_mean():
-    rows, partly = rows_of(0)[0], []
+    rows = rows_of(0)[0]
+    partly = []
     for seed in range(8):
         y = np.random.default_rng(seed).normal(size=N)
         away = model_of(rows, y)(rows)[0] - y.mean()
@@ -121,8 +122,8 @@ def normal_of(rows, y):
 def test_a_normal_model_is_that_of_the_literal_steps():
     rows, y = rows_of(3)
     others = np.hstack([rows_of(4)[0], rows_of(5, share=1.0)[0]])
-    wanted = literal.predict_normal(rows.T, y, others.T)
-    np.testing.assert_allclose(normal_of(rows, y)(others)[0], wanted, rtol=1e-8)
+    expected = literal.predict_normal(rows.T, y, others.T)
+    np.testing.assert_allclose(normal_of(rows, y)(others)[0], expected, rtol=1e-8)
 
 
 def test_labels_are_predicted_by_what_is_expected_of_a_discriminant_analysis():
@@ -131,10 +132,8 @@ def test_labels_are_predicted_by_what_is_expected_of_a_discriminant_analysis():
     y = np.where(score > np.quantile(score, 0.7), 1.0, -1.0)
     model = normal_of(rows, y)
     others = np.hstack([rows_of(7)[0], rows_of(8, share=1.0)[0]])
-    found, linear = (
-        model(others)[0],
-        ByPattern(model.whole, replace(model.gaps, label_variance=0.0)),
-    )
+    found = model(others)[0]
+    linear = ByPattern(model.whole, replace(model.gaps, label_variance=0.0))
     for row, own, score in zip(others.T, found, linear(others)[0], strict=True):
         seen = ~np.isnan(row)
         w = model.gaps.weights(seen[None])[0]

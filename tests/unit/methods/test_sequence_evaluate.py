@@ -120,6 +120,6 @@ def test_the_error_of_a_gain_is_that_of_differences_on_the_same_folds():
     budgets = [{"budget": 2.0, "set": {}}]
     add_validation(budgets, validated, share, grid)
     gain = of_set - prefix[:, 1]
-    found = budgets[0]["set"]["validation"]
-    assert found[share] == pytest.approx(of_set.mean())
-    assert found["error_of_gain"] == pytest.approx(gain.std(ddof=1) / np.sqrt(3))
+    results = budgets[0]["set"]["validation"]
+    assert results[share] == pytest.approx(of_set.mean())
+    assert results["error_of_gain"] == pytest.approx(gain.std(ddof=1) / np.sqrt(3))

@@ -171,9 +171,9 @@ def test_page_says_all_that_was_asked_and_why_to_stop_there(rule, text):
 
 def test_sequence_table_has_gains_and_costs():
     table = tables(sections(selection(), metrics()))["The sequen"]
-    found = [[*row.values()] for row in table.rows]
-    assert [row[1:4] for row in found] == [["blood", 2, 2.0], ["scan", 1, 6.0], ["age", 1, 2]]
-    assert [row[6] for row in found] == pytest.approx([0.15, 0.25 / 6, 0.025])
+    results = [[*row.values()] for row in table.rows]
+    assert [row[1:4] for row in results] == [["blood", 2, 2.0], ["scan", 1, 6.0], ["age", 1, 2]]
+    assert [row[6] for row in results] == pytest.approx([0.15, 0.25 / 6, 0.025])
 
 
 def test_other_rules_are_thin_lines_beside_the_chosen_one():

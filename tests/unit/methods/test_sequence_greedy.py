@@ -52,8 +52,8 @@ def test_known_gains_are_taken_per_cost_as_shared_costs_fall_due(cost_aware):
     order = [5]  # what is free comes first
     while len(order) < len(gains):
         prices = costs.marginal(order) if cost_aware else np.ones(len(gains))
-        left = [g for g in range(len(gains)) if g not in order]
-        order.append(max(left, key=lambda g: gains[g] / prices[g]))
+        excluded = [g for g in range(len(gains)) if g not in order]
+        order.append(max(excluded, key=lambda g: gains[g] / prices[g]))
     path = sequence(problem, "gain", gains=gains, cost_aware=cost_aware)
     assert path.order.tolist() == order
     # What the groups explain is what they explain in this order.

@@ -196,14 +196,14 @@ def test_the_job_says_what_it_will_do(tmp_path):
         tmp_path,
         {"groups": {"ab": ["a", "b"]}, "costs": {"ab": 3}, "baselines": ["omp", "fr", "omp"]},
     )
-    said = job.describe()
-    assert said["columns"] == "3, 1 of them categorical"
-    assert said["groups"] == "2 (1 to 3 each)"
-    assert said["baselines"] == "omp"  # each once, and not the rule itself
+    text = job.describe()
+    assert text["columns"] == "3, 1 of them categorical"
+    assert text["groups"] == "2 (1 to 3 each)"
+    assert text["baselines"] == "omp"  # each once, and not the rule itself
     # The target is 0 in one row and 1 in the other.
     told = "'y' has 2 whole values (0, 1), which are used as numbers. If they are classes, set"
-    assert told in said["first 2 rows"]
-    assert "sequence.family: softmax" in said["first 2 rows"]
+    assert told in text["first 2 rows"]
+    assert "sequence.family: softmax" in text["first 2 rows"]
     assert job.columns == ("a", "c", "b", "y")
     numbers = make_job(tmp_path, {}, exclude="c")
     assert numbers.statistics_bytes == 8 * 3 * 3**2 * 2

@@ -65,8 +65,8 @@ def test_rows_of_an_id_stop_trees_together_where_a_job_has_no_folds(tmp_path, mo
     monkeypatch.setattr("distfms.methods.sequence.trees.fitted", seen)
     section = {"path": str(tmp_path / "rows.parquet"), "target": "y", "id": "person"}
     spec = {"name": "j", "method": "sequence", "data": {**section, "folds": 0}}
-    own = {"model": "lightgbm", "baselines": []}
-    run_job(build_spec({**spec, "sequence": own, "output": str(tmp_path)}))
+    options = {"model": "lightgbm", "baselines": []}
+    run_job(build_spec({**spec, "sequence": options, "output": str(tmp_path)}))
     persons = [np.unique(fold, return_counts=True) for fold in groups]
     assert persons
     for folds, counts in persons:

@@ -146,7 +146,8 @@ TABLES = st.integers(2, 6).flatmap(
 
 @given(table=TABLES)
 def test_laws_of_the_choice(table):
-    values, weights = np.array(table[0]), table[1]
+    values = np.array(table[0])
+    weights = table[1]
     _, least, best = choose(values, weights, "best")
     _, _, simple = choose(values, weights, "one_standard_error")
     assert best == least

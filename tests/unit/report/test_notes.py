@@ -43,7 +43,7 @@ def _asked(node):
 
 def said():
     """Return all sentences that are notes, by where they stand."""
-    found = {}
+    results = {}
     for path in Path(distfms.__file__).parent.rglob("*.py"):
         if path.parent.name in ("formats", "registry", "cli", "report"):
             continue
@@ -55,18 +55,18 @@ def said():
         for node in chain((n.args[0] for n in nodes if _asked(n)), inside):
             text = "" if id(node) in within else _text(node)
             if text.endswith(".") and len(text) > 40:
-                found[f"{path}:{node.lineno}"] = text
-    return found
+                results[f"{path}:{node.lineno}"] = text
+    return results
 
 
 def test_every_note_has_a_code_and_every_code_a_note():
-    found = {where: (text, code_of(text)) for where, text in said().items()}
-    assert len(found) > 35
-    assert not {where: text for where, (text, code) in found.items() if not code}
+    results = {where: (text, code_of(text)) for where, text in said().items()}
+    assert len(results) > 35
+    assert not {where: text for where, (text, code) in results.items() if not code}
     # Others are made of parts, or said by reports and by the driver.
     elsewhere = {"N002", "N003", "N008", "N009", "N017", "N020", "N027", "N038", "N041", "N043"}
     elsewhere |= {"N026", "N044", "N053"}
-    assert set(table()) - {code for _, code in found.values()} <= elsewhere
+    assert set(table()) - {code for _, code in results.values()} <= elsewhere
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_explain(capsys):
     [(1.0, [0.1, 1.0, 0.5], True), (0.5, [0.1, 0.5, 1.0], False), (1.0, [1.0, 0.1], False)],
 )
 def test_a_tuned_option_at_the_edge_of_its_grid_is_noted(value, tried, is_said):
-    told = []
-    note_edge(SimpleNamespace(note=told.append), "ridge", value, tried)
-    assert [code_of(text) for text in told] == ["N015"] * is_said
+    messages = []
+    note_edge(SimpleNamespace(note=messages.append), "ridge", value, tried)
+    assert [code_of(text) for text in messages] == ["N015"] * is_said

@@ -19,7 +19,7 @@ def one_block(block):
 
 
 def full_page():
-    found = [
+    results = [
         Text("First `code` here.\n\nSecond.", tone="note"),
         Figure(SVG, "One figure."),
         Figure(SVG, "The same again."),
@@ -27,7 +27,7 @@ def full_page():
     ]
     sections = [
         PageSection("", [KeyNumbers([KeyNumber("71%", "explained", "held out")])]),
-        PageSection("What was found", found),
+        PageSection("What was found", results),
         PageSection("What was found", [KeyValues({"Rows": 1004, "Cached": True}), Code("a < b")]),
     ]
     return Page("job & co", "method", "Two < three", sections, "made here")

@@ -58,10 +58,10 @@ def test_every_colour_follows_the_theme_of_the_page(draw):
 
 
 def test_names_stay_text_and_are_never_markup_or_mathematics():
-    found = texts(lines())
-    assert any("_projected $x$" in text for text in found)
-    assert "budget 40" in found
-    assert "a <title> & more" in found
+    results = texts(lines())
+    assert any("_projected $x$" in text for text in results)
+    assert "budget 40" in results
+    assert "a <title> & more" in results
 
 
 def test_names_of_any_alphabet_are_written_and_control_characters_replaced():
@@ -79,9 +79,9 @@ def test_logarithmic_axes_leave_out_what_they_cannot_show():
     svg = scatter_chart(
         [Point("good", 10, 2), Point("zero", 0, 1), Point("far", 1000, 1)], **LABELS, log_x=True
     )
-    found = texts(svg)
-    assert "good" in found
-    assert "zero" not in found
+    results = texts(svg)
+    assert "good" in results
+    assert "zero" not in results
 
 
 def test_thousand_points_stay_small_and_label_only_the_largest():

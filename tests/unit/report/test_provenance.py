@@ -53,6 +53,6 @@ def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight():
     rows = measure_rows({"train": {"mse": 2.0}, "test": None, "folds": folds})
     (table,) = tables_of(rows, {"mse": "Error"}, "c")
     # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
-    found = {title: [cell.text for cell in cells] for title, cells in table.columns().items()}
+    results = {title: [cell.text for cell in cells] for title, cells in table.columns().items()}
     labels = ["Training rows", "Mean of 2 folds, each held out once", "± between folds"]
-    assert found == {"": labels, "Error": ["2", "1.5", "1.061"], "R²": ["–", "0.5", "–"]}
+    assert results == {"": labels, "Error": ["2", "1.5", "1.061"], "R²": ["–", "0.5", "–"]}

@@ -26,8 +26,8 @@ def comparison(rows, before, now):
 
 
 def failed(gate, *compared, drift=None, **changed):
-    found = checked(GateSection(**gate), changes(**changed), compared, drift)
-    return [condition["text"] for condition in found if not condition["holds"]]
+    results = checked(GateSection(**gate), changes(**changed), compared, drift)
+    return [condition["text"] for condition in results if not condition["holds"]]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_an_unknown_gain_is_refused():
     ("new", "said"), [(0.9, "10.00% better"), (1.0, "as good"), (1.0098, "0.98% worse")]
 )
 def test_what_was_found_is_said_without_a_sign(new, said):
-    found = checked(GateSection(), changes(), [comparison("newest", 1.0, new)], None)
-    assert found[-1]["found"] == f"mean squared error {said} on newest rows"
+    results = checked(GateSection(), changes(), [comparison("newest", 1.0, new)], None)
+    assert results[-1]["found"] == f"mean squared error {said} on newest rows"
 
 
 @pytest.mark.parametrize(("largest", "n_failed"), [(0.5, 0), (0.51, 1)])

@@ -22,7 +22,10 @@ class Clock(threading.Event):
 
     def __init__(self, now, starts=3, takes=timedelta(minutes=5)):
         super().__init__()
-        self.now, self.left, self.takes, self.started = now, starts, takes, []
+        self.now = now
+        self.left = starts
+        self.takes = takes
+        self.started = []
 
     def wait(self, seconds):
         self.now += timedelta(seconds=seconds)
@@ -44,7 +47,8 @@ def at(text):
 def schedule(clock, cron="0 3 * * *", zone="UTC", **options):
     options = {"commands": {"job": ["done"]}, "say": lambda line: None, "look_s": 3600, **options}
     scheduler = Scheduler(parse_times(cron, zone), _stop=clock, **options)
-    scheduler.clock, scheduler._launched = lambda: clock.now, clock.launch
+    scheduler.clock = lambda: clock.now
+    scheduler._launched = clock.launch
     scheduler.run()
     return [moment.strftime("%m-%d %H:%M") for moment in clock.started]
 
@@ -104,7 +108,8 @@ def test_a_last_start_far_ahead_was_entered_by_a_wrong_clock(tmp_path):
     ],
 )
 def test_a_damaged_health_file_is_said_and_written_anew(tmp_path, content, n_said):
-    health, said = tmp_path / "health.json", []
+    health = tmp_path / "health.json"
+    said = []
     health.write_text(content)
     schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health, say=said.append)
     assert sum("damaged" in line for line in said) == n_said
@@ -112,7 +117,9 @@ def test_a_damaged_health_file_is_said_and_written_anew(tmp_path, content, n_sai
 
 
 def test_a_health_file_that_cannot_be_written_for_a_while_stops_nothing(tmp_path, monkeypatch):
-    health, said, clock = tmp_path / "health.json", [], Clock(at("2026-01-01 12:00"), starts=2)
+    health = tmp_path / "health.json"
+    said = []
+    clock = Clock(at("2026-01-01 12:00"), starts=2)
 
     def write(*arguments, before=schedules.write_atomic):
         if clock.left == 2:

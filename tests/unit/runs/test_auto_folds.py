@@ -34,14 +34,14 @@ def write(folder, n, d=3, name="rows"):
 
 
 def spec(path, method="sequence", tune=None, **changes):
-    made = {
+    job = {
         "name": "auto",
         "method": method,
         "data": {"path": path, "target": "y", "exclude": "class", **changes.pop("data", {})},
         method: {**METHODS[method], **changes},
         "output": path.replace("rows.parquet", "runs"),
     }
-    return build_spec(made | ({} if tune is None else {"tune": tune}))
+    return build_spec(job | ({} if tune is None else {"tune": tune}))
 
 
 @pytest.mark.parametrize("method", METHODS)

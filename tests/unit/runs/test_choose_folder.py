@@ -43,7 +43,7 @@ def choose(tmp_path, name="job", out=None, say=pytest.fail):
 def test_the_latest_unfinished_one(runs, tmp_path):
     assert choose(tmp_path, "none").name.endswith("-01234567")
     runs("2026-01-01")
-    wanted = runs("2026-01-02")
+    expected = runs("2026-01-02")
     runs("2026-01-03", status="done")
     runs("2026-01-04", identity="other")
     (tmp_path / "job" / f"2026-01-06-{IDENTITY[:8]}" / "manifest.json").mkdir(parents=True)
@@ -51,17 +51,17 @@ def test_the_latest_unfinished_one(runs, tmp_path):
     pipe.unlink()
     os.mkfifo(pipe)
     (runs("2026-01-07-fedcba98") / "manifest.json").write_text("not looked at")
-    assert choose(tmp_path) == wanted
+    assert choose(tmp_path) == expected
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_run_is_in_nobodys_way(runs, tmp_path, damage):
     payload, reason = DAMAGED[damage]
-    wanted = runs("2026-01-01")
+    expected = runs("2026-01-01")
     damaged = runs("2026-01-02")
     notes = []
     (damaged / "manifest.json").write_bytes(payload)
-    assert choose(tmp_path, say=notes.append) == wanted
+    assert choose(tmp_path, say=notes.append) == expected
     assert len(notes) == 1
     assert notes[0].startswith(f"Note: skipping the run {damaged}. {damaged}")
     for use in (lambda: choose(tmp_path, out=damaged), lambda: open_run(damaged)):

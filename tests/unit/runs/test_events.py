@@ -34,7 +34,8 @@ def parsed(stream):
 
 
 def test_a_line_every_few_seconds_and_the_last_one():
-    stream, now = io.StringIO(), iter([0.0, 0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
+    stream = io.StringIO()
+    now = iter([0.0, 0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
     log = TextLog(stream, clock=lambda: next(now))
     for done in (1, 2, 3, 4, 5):
         log(unit(done, cached=done // 3))

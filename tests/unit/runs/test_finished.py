@@ -36,14 +36,16 @@ def write(place, names=tuple(FILES), schema=SCHEMA_VERSION):
 
 
 def test_a_run_is_held_by_who_has_claimed_it_last(tmp_path):
-    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first = RunFolder(tmp_path)
+    second = RunFolder(tmp_path)
     first.claim()
     assert [first.holds_claim(), second.holds_claim()] == [True, False]
 
 
 def test_every_file_is_fetched_once(monkeypatch):
     place = write(locate(f"memory://{uuid.uuid4().hex}"))
-    fetched, read = Counter(), RemotePath.read_bytes
+    fetched = Counter()
+    read = RemotePath.read_bytes
 
     def counted(path):
         fetched[path.name] += 1
@@ -90,7 +92,9 @@ def test_weights_that_no_run_writes(tmp_path, weights, reason):
     """Whoever can write a run folder can write its manifest, too."""
     place = write(tmp_path)
     (place / "weights.npz").write_bytes(weights)
-    text, old, new = (place / "manifest.json").read_text(), FILES["weights.npz"], weights
+    text = (place / "manifest.json").read_text()
+    old = FILES["weights.npz"]
+    new = weights
     text = text.replace(*(hashlib.sha256(c).hexdigest() for c in (to_bytes(old), new)))
     (place / "manifest.json").write_text(text)
     with pytest.raises(SpecError, match=rf"weights.npz is damaged \(.*{reason}"):

@@ -45,9 +45,9 @@ def run(request, rows, tmp_path_factory):
             "output": str(place / "runs"),
         }
     )
-    said = []
-    folder = run_job(spec, say=said.append).folder
-    assert any("such as `<" in line and "count as their bound" in line for line in said)
+    messages = []
+    folder = run_job(spec, say=messages.append).folder
+    assert any("such as `<" in line and "count as their bound" in line for line in messages)
     out = place / "p.parquet"
     predict_file(folder, str(data), out)
     return folder, pq.read_table(out)["predicted_y"].to_numpy()
@@ -58,8 +58,8 @@ def test_frames_are_read_as_files(rows, run):
     model = distfms.load(folder)
     gaps = rows.assign(code=rows.code.astype(float))
     for frame in (rows, gaps, pl.from_pandas(rows), rows.to_dict("list")):
-        found = model.predict(frame)["predicted_y"]
-        np.testing.assert_array_equal(np.asarray(found), expected)
+        results = model.predict(frame)["predicted_y"]
+        np.testing.assert_array_equal(np.asarray(results), expected)
     estimator = distfms.load_estimator(folder)
     for frame in (rows, gaps, pl.from_pandas(rows), pl.from_pandas(rows).lazy()):
         np.testing.assert_array_equal(estimator.predict(frame), expected)
@@ -68,12 +68,12 @@ def test_frames_are_read_as_files(rows, run):
 def test_columns_without_a_value_count_as_the_mean(rows, run, tmp_path):
     folder, _ = run
     frame = rows.head(3).assign(code=None)
-    found = distfms.load(folder).predict(frame)["predicted_y"]
+    results = distfms.load(folder).predict(frame)["predicted_y"]
     for number, empty in enumerate((frame, frame.assign(code=np.nan))):
         empty.to_parquet(tmp_path / f"{number}.parquet")
         predict_file(folder, str(tmp_path / f"{number}.parquet"), tmp_path / "p.parquet")
         of_file = pq.read_table(tmp_path / "p.parquet")["predicted_y"]
-        np.testing.assert_array_equal(of_file, found)
+        np.testing.assert_array_equal(of_file, results)
 
 
 def test_what_is_no_number_is_named(rows, run):

@@ -20,12 +20,12 @@ def stopped(number, tell):
 )
 def test_codes_and_words(number, code):
     before = signal.getsignal(number)
-    said = []
+    messages = []
     with pytest.raises(SystemExit) as ended:
-        stopped(number, said.append)
+        stopped(number, messages.append)
     assert ended.value.code == code
-    assert len(said) == 1
-    assert "to resume" in said[0]
+    assert len(messages) == 1
+    assert "to resume" in messages[0]
     assert signal.getsignal(number) == before
 
 
@@ -39,12 +39,12 @@ def test_a_signal_that_is_ignored_stays_ignored():
 
 
 def test_other_threads_are_left_alone():
-    said = []
+    messages = []
     errors = []
 
     def work():
         try:
-            with orderly_end(said.append):
+            with orderly_end(messages.append):
                 raise KeyboardInterrupt
         except BaseException as error:
             errors.append(type(error))
@@ -52,7 +52,7 @@ def test_other_threads_are_left_alone():
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert (errors, said) == ([KeyboardInterrupt], [])
+    assert (errors, messages) == ([KeyboardInterrupt], [])
 
 
 def test_handler_that_was_not_set_from_python(monkeypatch):

@@ -180,8 +180,8 @@ def test_disagreement_is_that_of_loops_and_merges(case, data):
     for got in (part(0, n), decode(encode(part(0, cut).merge(part(cut, n))))):
         known = dict(zip(got.names.tolist(), range(got.names.size), strict=True))
         assert set(want) <= set(known)
-        told = [known[name] for name in want]
-        for ratio, (_, own, others) in zip(got.ratios()[told], want.values(), strict=True):
+        messages = [known[name] for name in want]
+        for ratio, (_, own, others) in zip(got.ratios()[messages], want.values(), strict=True):
             if others > own / 900:
                 assert ratio == pytest.approx(own / others, rel=1e-7, abs=1e-9)
 

@@ -32,8 +32,8 @@ def test_the_same_rows_whatever_the_parts(hashes, cuts, size):
         own = RowSample.from_rows(size, keys[part], numbers[part], values[:, part])
         merged = own.merge(merged)
     assert contents(merged) == contents(whole)
-    wanted = sorted(zip(hashes, range(len(hashes)), strict=True))[:size]
-    assert whole.row_ids.tolist() == [number for _, number in wanted]
+    expected = sorted(zip(hashes, range(len(hashes)), strict=True))[:size]
+    assert whole.row_ids.tolist() == [number for _, number in expected]
     backwards = RowSample.from_rows(size, keys[::-1], numbers[::-1], values[:, ::-1])
     assert contents(backwards) == contents(whole)
     first = RowSample.from_rows(1, keys, numbers, values)

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,15 +19,15 @@ VALUE = (1, 2, 3)
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> PartialCache[Any]:
+def cache(tmp_path):
     return PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="gram-v1")
 
 
-def get(cache: PartialCache[Any], key: str) -> Any:
+def get(cache, key):
     return cache.lookup(key)[0]
 
 
-def test_round_trip_and_miss(cache: PartialCache[Any], tmp_path: Path) -> None:
+def test_round_trip_and_miss(cache, tmp_path):
     assert get(cache, "a") is None
     n_bytes = cache.put("a", VALUE)
     assert get(cache, "a") == get(pickle.loads(pickle.dumps(cache)), "a") == VALUE
@@ -46,7 +42,7 @@ def test_round_trip_and_miss(cache: PartialCache[Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "header", "extend", "other"])
-def test_damage_is_detected_and_mended(cache: PartialCache[Any], damage: str) -> None:
+def test_damage_is_detected_and_mended(cache, damage):
     cache.put("a", VALUE)
     cache.put("b", (9,))
     path = cache.path("a")
@@ -65,13 +61,13 @@ def test_damage_is_detected_and_mended(cache: PartialCache[Any], damage: str) ->
     assert get(cache, "a") == VALUE
 
 
-def test_an_entry_that_cannot_be_decoded_counts_as_damaged(tmp_path: Path) -> None:
+def test_an_entry_that_cannot_be_decoded_counts_as_damaged(tmp_path):
     old = PartialCache(tmp_path, lambda text: text.encode(), bytes.decode)
     old.put("a", "not numbers")
     assert PartialCache(tmp_path, tasks.encode, tasks.decode).lookup("a")[1]
 
 
-def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_path: Path) -> None:
+def test_prune_drops_what_was_used_least_recently(cache, tmp_path):
     sizes = {}
     for age, key in enumerate(["new", "old", "older"]):
         sizes[key] = cache.put(key, VALUE)
@@ -89,11 +85,11 @@ def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [fresh.name]
 
 
-def test_a_value_is_made_once_for_all_it_depends_on(tmp_path: Path) -> None:
-    made: list[Any] = []
+def test_a_value_is_made_once_for_all_it_depends_on(tmp_path):
+    made = []
 
-    def value(*dependencies: Any) -> bytes:
-        def make() -> bytes:
+    def value(*dependencies):
+        def make():
             made.append(dependencies)
             return repr(dependencies).encode()
 
@@ -109,20 +105,18 @@ def test_a_value_is_made_once_for_all_it_depends_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("storage", ["folder", "memory"])
-def test_files_appear_whole_or_not_at_all_whatever_others_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
-) -> None:
+def test_files_appear_whole_or_not_at_all_whatever_others_do(tmp_path, monkeypatch, storage):
     root = locate(tmp_path if storage == "folder" else f"memory://kept{tmp_path}")
-    n_made: list[int] = []
+    n_made = []
     write = RemotePath.put
 
-    def put(place: Any, content: Any) -> None:
+    def put(place, content):
         prune(root, 0)
         with suppress(ZeroDivisionError):  # another writer
             kept_files(root, "copies", [1], lambda folder: 1 / 0)
         write(place, content)
 
-    def make(folder: Path) -> None:
+    def make(folder):
         n_made.append(1)
         (folder / "data").mkdir()
         (folder / "data/a").write_text("first")
@@ -145,7 +139,7 @@ def test_files_appear_whole_or_not_at_all_whatever_others_do(
     assert len(n_made) == 3
 
 
-def test_files_stay_for_a_day_after_their_last_use(tmp_path: Path) -> None:
+def test_files_stay_for_a_day_after_their_last_use(tmp_path):
     places = [kept_files(tmp_path, "copies", [n], lambda p: (p / "a").touch()) for n in range(3)]
     for days, place in enumerate(places):
         then = time.time() - (days + 0.5) * 86_400
@@ -157,9 +151,7 @@ def test_files_stay_for_a_day_after_their_last_use(tmp_path: Path) -> None:
     assert [place.exists() for place in places] == [True, True, False]
 
 
-def test_what_is_used_while_others_are_listed_is_not_pruned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_used_while_others_are_listed_is_not_pruned(tmp_path, monkeypatch):
     place = kept_files(tmp_path, "copies", [], lambda folder: (folder / "a").touch())
     then = time.time() - 2 * 86_400
     for file in place.iterdir():
@@ -171,20 +163,18 @@ def test_what_is_used_while_others_are_listed_is_not_pruned(
     assert (place / "a").exists()
 
 
-def test_a_folder_that_is_pruned_does_not_come_back_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_pruned_does_not_come_back_empty(tmp_path, monkeypatch):
     place = kept_files(tmp_path, "copies", [], lambda folder: (folder / "a").touch())
     entry = SimpleNamespace(modified_s=0)
     monkeypatch.setattr(kept, "file_entry", lambda mark: shutil.rmtree(place) or entry)
     assert are_kept(tmp_path, "copies", []) == (place / "a").exists()
 
 
-def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: Path) -> None:
+def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path):
     cache = PartialCache(tmp_path, encode=str.encode, decode=bytes.decode)
     values = {str(key): str(key) * 2000 for key in range(12)}
 
-    def work(number: int) -> list[bool]:
+    def work(number):
         right = []
         for turn in range(60):
             key = str((number * 7 + turn) % len(values))
@@ -200,7 +190,7 @@ def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: 
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.kept")) <= 12_000
 
 
-def test_only_what_is_kept_is_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_kept_is_pruned(tmp_path, monkeypatch):
     """A folder that the user has named may hold other things."""
     monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path))
     foreign = [tmp_path / "project/.git/config", tmp_path / "project/data/a.kept"]

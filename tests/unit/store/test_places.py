@@ -78,8 +78,8 @@ def test_listing(place):
         e.n_bytes == len(e.name) and e.place.read_bytes() == e.name.encode() for e in entries
     )
     assert all(abs(e.modified_s - before) < 60 for e in entries)
-    found = list(read_each(place, "m.json"))
-    assert found == [(place / "b", b"b/m.json"), (place / "a", b"a/m.json")]
+    results = list(read_each(place, "m.json"))
+    assert results == [(place / "b", b"b/m.json"), (place / "a", b"a/m.json")]
     assert [p.name for p in place.iterdir() if p.name != ".hidden"].count("a") == 1
     # What another process writes is seen.
     write_whole(pickle.loads(pickle.dumps(place)) / "e" / "m.json", b"e")
@@ -223,15 +223,15 @@ def test_missing_package_is_named(url, module, install, monkeypatch):
 
 
 def test_secrets_are_never_shown():
-    given = {"secret": "hush-hush", "nested": {"sas": ["quiet"], "pin": 12345}}
-    place = RemotePath("memory://x", given)
+    data = {"secret": "hush-hush", "nested": {"sas": ["quiet"], "pin": 12345}}
+    place = RemotePath("memory://x", data)
     assert "hush" not in repr(place) + str(place)
     failed = place.os_error(ValueError("bad hush-hush, 12345 and quiet at http://host"))
     assert str(failed) == "[Errno 5] ValueError: bad ***, *** and *** at http://host"
     failed = place.os_error(OSError(5, "http://me:pw@host:9000/x?sig=abc is down"))
     assert failed.strerror == "http://host:9000/x is down"
     again = pickle.loads(pickle.dumps(place))
-    assert (again, again.storage_options) == (place, given)
+    assert (again, again.storage_options) == (place, data)
 
 
 def test_errors_are_those_of_a_disk():
