@@ -180,7 +180,7 @@ def guide_of(problem: SequenceProblem, view: View) -> Fitting[GlmDesign]:
     fits = GlmFits(problem, view, _ROUGH)
     yield from fits.begin()
     whole = yield from fits.fit(0, np.arange(len(problem.gram)))
-    sums = yield replace(view.model(whole.weights, None), with_hessian=True)
+    sums = yield replace(view.model(whole.weights), with_hessian=True)
     hessian = sums["hessian"] / sums["weight"]
     slope = view.sums(sums)["gradient"] / sums["weight"]
     guide = hessian, hessian @ whole.weights - slope
@@ -214,7 +214,7 @@ def _by_gradients(
         is_due = not is_fitted and ladder.ends_at(n_taken, n_groups, spent, cost)
         if is_due:
             yield from fit()
-            fits.at_last = yield from fits.loss_at(fits.kept[-1].weights, None)
+            fits.at_last = yield from fits.loss_at(fits.kept[-1].weights)
             state.turn_to(fits.at_last[1][:-1])
         return is_due
 
@@ -262,11 +262,11 @@ class GlmFits:
         """Find the null model: one pass for the mean response, one at the model."""
         family = self.view.design.kind
         weights = np.zeros((len(self.problem.gram) + 1, self.view.design.n_outputs))
-        _, slope = yield from self.loss_at(weights, None)
+        _, slope = yield from self.loss_at(weights)
         # Rounding leaves less than 0 of a class that no row has.
         mean = np.maximum(family.mean(weights[-1:].T)[:, 0] - slope[-1], 0.0)
         weights[-1] = family.link(mean)
-        self.at_last = yield from self.loss_at(weights, None)
+        self.at_last = yield from self.loss_at(weights)
         self.kept.append(_Fit(0, weights, self.at_last[0]))
         variance = family.variance(mean)
         #: Norm of the gradient at which a fit has converged.
@@ -312,7 +312,7 @@ class GlmFits:
             return loss + penalty(weights), gradient
 
         def objective(weights: np.ndarray) -> Fitting[tuple[float, np.ndarray]]:
-            loss, gradient = yield from self.loss_at(whole(weights), support)
+            loss, gradient = yield from self.loss_at(whole(weights))
             return penalised(weights, loss, gradient)
 
         factor = self._factor(active)
@@ -371,11 +371,9 @@ class GlmFits:
             n_passes=n_passes,
         )
 
-    def loss_at(
-        self, weights: np.ndarray, support: np.ndarray | None
-    ) -> Fitting[tuple[float, np.ndarray]]:
-        """Ask for the mean loss, and its gradient by some columns or all."""
-        sums = self.view.sums((yield self.view.model(weights, support)))
+    def loss_at(self, weights: np.ndarray) -> Fitting[tuple[float, np.ndarray]]:
+        """Ask for the mean loss and its gradient."""
+        sums = self.view.sums((yield self.view.model(weights)))
         total = float(sums["weight"])
         if not total > 0:
             raise DataError("There is no row with a positive weight to fit a model on.")

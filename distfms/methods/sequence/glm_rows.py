@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,13 +33,11 @@ class GlmRows:
 class GlmModel:
     """What a pass is to evaluate: weights (d + 1, P), intercept last, on all rows but a fold's.
 
-    Of `columns`, where they are given, alone is the gradient wanted; other weights are 0. A model
-    `with_hessian` is asked about alone.
+    A model `with_hessian` is asked about alone.
     """
 
     weights: np.ndarray
     left_out: int = -1
-    columns: np.ndarray | None = None
     with_hessian: bool = False
 
 
@@ -88,17 +86,18 @@ class GlmDesign:
         n_values, n_outputs = models[0].weights.shape
         weights = np.concatenate([model.weights for model in models], axis=1)
         intercepts = weights[-1][:, np.newaxis]
-        columns = _columns_to_read(models)
-        read = slice(-1) if columns is None else columns
-        slopes = weights[read]
+        slopes = weights[:-1]
         left_out = np.array([[model.left_out] for model in models])
         total = np.zeros(n_models)
         loss = np.zeros(n_models)
         gradient = np.zeros_like(weights)
-        slope_gradient = np.zeros_like(slopes)
         has_hessian = models[0].with_hessian
         hessian = np.zeros((1, n_values, n_values) if has_hessian else 0)
-        for part, values in _chunks(rows.values, columns, slopes.shape[1]):
+        # Other chunks would mean other bits, so they depend on what is asked alone.
+        size = max(256, _CHUNK_VALUES // max(n_values, 4 * slopes.shape[1]))
+        for start in range(0, rows.values.shape[1], size):
+            part = slice(start, start + size)
+            values = rows.values[:, part]
             weight = rows.weight[part] * (rows.fold[part] != left_out)
             scores = slopes.T @ values + intercepts
             eta = scores.reshape(n_models, n_outputs, -1).swapaxes(0, 1)
@@ -112,9 +111,8 @@ class GlmDesign:
             # Residuals take the memory of the scores.
             np.subtract(mean, y, out=eta)
             eta *= weight
-            slope_gradient += values @ scores.T
+            gradient[:-1] += values @ scores.T
             gradient[-1] += scores.sum(axis=1)
-        gradient[read] = slope_gradient
         by_model = gradient.reshape(n_values, n_models, n_outputs)
         gradients = np.moveaxis(by_model, 1, 0).copy()
         sums = {"weight": total, "loss": loss, "gradient": gradients}
@@ -128,36 +126,6 @@ class GlmDesign:
         ones = np.ones((1, values.shape[1]))
         scaled = np.concatenate((values, ones)) * np.sqrt(weight * variance)
         return np.asarray(scaled @ scaled.T)
-
-
-def _columns_to_read(models: Sequence[GlmModel]) -> np.ndarray | None:
-    """Return the columns that models need, or None where it is as fast to read all."""
-    columns = [model.columns for model in models if model.columns is not None]
-    if len(columns) < len(models):
-        return None
-    needed = np.unique(np.concatenate(columns))
-    n_values, n_outputs = models[0].weights.shape
-    # To copy a column takes about as long as to multiply it by the weights of two outputs.
-    most = n_values / (1 + 2 / (len(models) * n_outputs))
-    return needed if len(needed) < most else None
-
-
-def _chunks(
-    all_values: np.ndarray, columns: np.ndarray | None, n_products: int
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield parts of the rows with their values of some columns, in memory that is used again."""
-    n_values = len(all_values if columns is None else columns)
-    # Other chunks would mean other bits, so they depend on what is asked alone.
-    n_numbers = max(n_values, 4 * n_products)
-    size = max(256, _CHUNK_VALUES // n_numbers)
-    buffer = np.empty((n_values, 0 if columns is None else size))
-    for start in range(0, all_values.shape[1], size):
-        part = slice(start, start + size)
-        values = all_values[:, part]
-        if columns is not None:
-            out = buffer[:, : values.shape[1]]
-            values = np.stack([values[c] for c in columns], out=out)
-        yield part, values
 
 
 class View:
@@ -181,13 +149,12 @@ class View:
             half = self._turned(hessian)
             self.guide = self._turned(half.T), self._turned(slope)
 
-    def model(self, weights: np.ndarray, support: np.ndarray | None) -> GlmModel:
-        """Return what a pass evaluates for weights on these columns, 0 beyond the support."""
+    def model(self, weights: np.ndarray) -> GlmModel:
+        """Return what a pass evaluates for weights on these columns."""
         whole = np.zeros((len(self.design.scaling.kept) + 1, weights.shape[1]))
         whole[self._places[:-1]] = weights[:-1] * self._ratio
         whole[-1] = weights[-1] + (self._shift * weights[:-1]).sum(axis=0)
-        columns = None if support is None else self._places[support]
-        return GlmModel(whole, self.left_out, columns)
+        return GlmModel(whole, self.left_out)
 
     def sums(self, of_design: Sums) -> Sums:
         """Return the sums of a pass with the gradient of these columns."""
