@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_of
@@ -74,9 +74,10 @@ def headline(run: FinishedRun) -> str:
         buy = "The budget buys nothing of use" if stop["rule"] == "budget" else "Measure nothing"
         answer = sentence(f"{buy}: no group predicts better than always answering {constant}")
         return lines(answer, _trees_are_better(run))
-    reading = _stopped(run)[1]
-    unmeasured = UNMEASURED if reading == ROWS["train"] else ""
-    if _is_doubtful(run):
+    stopped = _stopped(run)
+    unmeasured = UNMEASURED if stopped.reading == ROWS["train"] else ""
+    share, error, _ = stopped
+    if share is not None and error is not None and share <= error:  # the constant is as good
         return lines(no_better(constant), unmeasured, _trees_are_better(run))
     answer = sentence(*_measured(run, n_groups, n_all))
     return lines(answer, unmeasured, _trees_are_better(run), in_one_sentence(run))
@@ -89,7 +90,7 @@ def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
         tells = of_classes(run.metrics)[0]
     else:
         explain = "it explains" if n_groups == 1 else "they explain"
-        tells = f"{explain} {_stopped(run)[0]} of {_target(run)}"
+        tells = f"{explain} {_stopped(run)} of {_target(run)}"
     if n_groups == n_all:
         groups = f"all {number(n_all)} groups"
         if n_all == 1:
@@ -128,7 +129,7 @@ def _beside(run: FinishedRun) -> str:
         return ""
     if run.metrics.get("classes"):
         return of_classes(run.metrics)[1]
-    share = _with_error(reference, reference["folds"], run)[0]
+    share = _judged(reference, reference["folds"], run)
     n_rows = reference["n_train"]
     rows = f" of {count(n_rows, 'row')}" if n_rows < run.metrics["train"]["n_rows"] else ""
     return f"; LightGBM on all columns{rows} {share}"
@@ -200,11 +201,12 @@ def _answer_figure(run: FinishedRun) -> Figure:
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     steps = run.selection["sequence"]
     stop = run.metrics["stop"]
-    share, reading = _stopped(run)
+    stopped = _stopped(run)
+    reading = stopped.reading
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
     return KeyNumbers(
         [
-            KeyNumber(share, f"of the {what(run)} explained", f"by {groups}; {reading}"),
+            KeyNumber(str(stopped), f"of the {what(run)} explained", f"by {groups}; {reading}"),
             KeyNumber(
                 number(stop["spent"]),
                 "cost of these groups",
@@ -212,7 +214,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             ),
             *class_numbers(run.metrics),
             KeyNumber(
-                _by_all(run),
+                str(_by_all(run)),
                 "explained by all groups",
                 f"{reading}; they cost {number(steps[-1]['spent'])}",
             ),
@@ -222,55 +224,44 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 
 def explained(run: FinishedRun, model: int) -> tuple[float | None, str]:
     """Return the most trusted share that a model explains, and where it comes from."""
-    return trusted_share(point_of(run.metrics, model), run)
+    judged = _judged(point_of(run.metrics, model), (), run)
+    return judged.share, judged.reading
 
 
-def trusted_share(point: Mapping[str, Any], run: FinishedRun) -> tuple[float | None, str]:
-    """Return the most trusted share of a point of a curve, and where it comes from."""
-    rows = _trusted_rows(point, run)
-    return measured(point, rows, share_name(run)), ROWS[rows]
+class Judged(NamedTuple):
+    """The most trusted share of a point of a curve, its error, and the rows that it is of."""
+
+    share: float | None
+    error: float | None
+    reading: str
+
+    def __str__(self) -> str:
+        return interval(self.share, self.error)
 
 
-def _trusted_rows(point: Mapping[str, Any], run: FinishedRun) -> str:
-    judged_on = (rows for rows in ROWS if measured(point, rows, share_name(run)) is not None)
-    return next(judged_on, "train")
-
-
-def _with_error(
+def _judged(
     point: Mapping[str, Any], folds: Sequence[Mapping[str, Any]], run: FinishedRun
-) -> tuple[str, str]:
-    """Write the most trusted share with its error by what folds say, and where it comes from."""
-    share, reading = trusted_share(point, run)
-    error = error_of(run.metrics, _trusted_rows(point, run), folds, share_name(run))
-    return interval(share, error), reading
+) -> Judged:
+    """Return the most trusted share of a point, with its error by what folds say."""
+    name = share_name(run)
+    judged_on = (rows for rows in ROWS if measured(point, rows, name) is not None)
+    rows = next(judged_on, "train")
+    error = error_of(run.metrics, rows, folds, name)
+    return Judged(measured(point, rows, name), error, ROWS[rows])
 
 
-def _stopped(run: FinishedRun) -> tuple[str, str]:
-    """Write what the model where predictions stop explains, and where that comes from."""
-    return _with_error(_at_stop(run), run.metrics.get("folds_at_stop", ()), run)
-
-
-def _at_stop(run: FinishedRun) -> Mapping[str, Any]:
-    """Return the point of the model where predictions stop, as folds report that chose nothing."""
+def _stopped(run: FinishedRun) -> Judged:
+    """Return what is explained where predictions stop, as folds report that chose nothing."""
     point = dict(point_of(run.metrics, advised(run.metrics)))
     if "validation" in run.metrics["stop"]:
         point["validation"] = run.metrics["stop"]["validation"]
-    return point
+    return _judged(point, run.metrics.get("folds_at_stop", ()), run)
 
 
-def _is_doubtful(run: FinishedRun) -> bool:
-    """Return whether the model is not better than the constant one by a standard error."""
-    point = _at_stop(run)
-    share, _ = trusted_share(point, run)
-    of_folds = run.metrics.get("folds_at_stop", ())
-    error = error_of(run.metrics, _trusted_rows(point, run), of_folds, share_name(run))
-    return share is not None and error is not None and share <= error
-
-
-def _by_all(run: FinishedRun) -> str:
-    """Write what the model of all groups explains."""
+def _by_all(run: FinishedRun) -> Judged:
+    """Return what the model of all groups explains."""
     point = point_of(run.metrics, len(run.selection["sequence"]))
-    return _with_error(point, run.metrics["folds"], run)[0]
+    return _judged(point, run.metrics["folds"], run)
 
 
 def what(run: FinishedRun) -> str:

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -416,9 +415,3 @@ def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, 
     steps: list[Mapping[str, Any]] = selection["sequence"]
     sets = (entry["sequence"] for entry in selection.get("budgets", ()))
     return [steps[:model], *sets][max(model - len(steps), 0)]
-
-
-def fitted_together(steps: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Divide steps into runs that end with a fitted model; what one of several adds is unknown."""
-    ends = [0, *(n for n, step in enumerate(steps, 1) if step["gain"] is not None)]
-    return [steps[low:high] for low, high in pairwise(ends)]

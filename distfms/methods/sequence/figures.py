@@ -18,7 +18,7 @@ from distfms.methods.sequence.answer_figures import (
     what,
 )
 from distfms.methods.sequence.answer_figures import headline as headline
-from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
+from distfms.methods.sequence.evaluate import NATURAL, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.stopping_figures import stopping_section
 from distfms.report.formatting import as_number, number
@@ -168,24 +168,21 @@ def _rule(selection: Mapping[str, Any]) -> str:
 
 
 def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """List the steps with their costs and gains; those that were fitted together, together."""
+    """List the steps with their costs and gains, where these are known."""
     rows = []
-    end = 0
-    for together in fitted_together(steps):
-        start = end + 1
-        end += len(together)
-        last = together[-1]
-        cost = sum(step["cost"] for step in together)
+    for place, step in enumerate(steps, 1):
+        gain = step["gain"]
+        has_rate = gain is not None and step["cost"]
         rows.append(
             {
-                "Step": end if start == end else f"{start}–{end} together",
-                "Group": names_of(together),
-                "Columns": sum(len(step["columns"]) for step in together),
-                "Cost": cost,
-                "Spent": last["spent"],
-                "Gain": last["gain"],
-                "Gain per cost": last["gain"] / cost if cost else None,
-                "Explained": last["explained_variance"],
+                "Step": place,
+                "Group": step["group"],
+                "Columns": len(step["columns"]),
+                "Cost": step["cost"],
+                "Spent": step["spent"],
+                "Gain": gain,
+                "Gain per cost": gain / step["cost"] if has_rate else None,
+                "Explained": step["explained_variance"],
             }
         )
     return rows
@@ -194,7 +191,7 @@ def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
 def _sequence_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Show the first steps of a sequence."""
     caption = "The sequence with its costs and gains, on the training rows."
-    if any(isinstance(row["Step"], str) for row in rows):
-        caption += " Together: one model was fitted to these groups, none in between."
+    if any(row["Gain"] is None for row in rows):
+        caption += " Groups without a gain were fitted together with those that follow."
     caption += more(len(rows), _STEPS_SHOWN, "in selection.json")
     return Table(rows[:_STEPS_SHOWN], caption, {"Explained": "percent"})

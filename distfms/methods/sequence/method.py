@@ -12,7 +12,7 @@ from distfms.errors import SpecError
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method, RowStop
 from distfms.methods.frame.row_predictor import COST, N_GROUPS, RowPredictor, plan_of_model
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
-from distfms.methods.sequence.evaluate import advised, fitted_together, steps_of
+from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.flow import sequence
 from distfms.methods.sequence.form import make_job
 from distfms.methods.sequence.options import SequenceOptions, paper
@@ -104,10 +104,12 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     explained = [0.0, *(step["explained_variance"] for step in steps)]
     gains = np.diff(explained).tolist()
     places = dict[str, Chosen]()
-    for together in fitted_together(steps):
-        for step in together:
-            gain = gains[len(places)] if len(together) == 1 else None
-            places[step["group"]] = Chosen(len(places) + 1, gain)
+    follows_model = True
+    for place, step in enumerate(steps, 1):
+        has_model = step["gain"] is not None
+        gain = gains[place - 1] if has_model and follows_model else None
+        places[step["group"]] = Chosen(place, gain)
+        follows_model = has_model
     return places
 
 
