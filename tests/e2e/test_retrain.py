@@ -153,12 +153,6 @@ def test_old_runs_go_but_never_those_that_a_rollback_needs(trained, days, tmp_pa
     assert len(list((tmp_path / "runs/growing").iterdir())) <= 5
 
 
-def test_half_life_reads_nothing_anew(trained, days, tmp_path):
-    forget = growing_job(days, tmp_path / "runs", retrain={"forget": {"half_life": "1 day"}})
-    outcome = again(forget)
-    assert retraining(outcome)["data"]["n_read"] == 0
-
-
 def test_a_window_learns_as_if_nothing_else_were_there(days, tmp_path):
     write_day(days, "2026-01-04", 4)
     forget = {"forget": {"window": "2 days"}}

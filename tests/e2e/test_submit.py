@@ -169,7 +169,7 @@ def test_same_bits_as_here(digits, tmp_path):
     assert results(folder) == results(here)
 
 
-def test_ray_knows_the_job(jobs, digits):
+def test_the_cluster_knows_the_job(jobs, digits):
     (id,) = [word for word in digits[1].stdout.split() if word.endswith("-1")][:1]
     (job,) = [job for job in jobs.list_jobs() if job.submission_id == id]
     assert job.status.value == "SUCCEEDED"

@@ -77,7 +77,7 @@ def require_sound(registry):
 def test_readers_see_whole_versions_while_writers_are_killed(tmp_path):
     (tmp_path / "notes").mkdir()
     registry, counts, n_kills = disturbed(
-        str(tmp_path / "registry"), None, tmp_path / "notes", seconds=2, readers=8
+        str(tmp_path / "registry"), None, tmp_path / "notes", seconds=2, readers=3
     )
     assert n_kills >= 3
     assert min(n_reads for n_reads, _ in counts) >= 1
