@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from distfms.engine.memory import COLUMN_BYTES, format_bytes
 from distfms.methods.frame import slabs
 from distfms.methods.frame.contract import PartialReader, Run
 from distfms.methods.frame.slabs import Arrays, Place
-from distfms.solve.shards import block_edges
 from distfms.stats.base import Bundle
 
 #: Memory of the work in one process beyond which it is done in slabs. Fixed, as the result (its
@@ -30,6 +28,8 @@ ONE_PROCESS_BYTES = 4 * 2**30
 
 #: Arrays of a slab in memory while it is computed with missing values.
 _MATRICES = 4
+#: Copies of a slab that an actor holds, and rows for each attribute that is chosen.
+_COPIES, _KEPT_ROWS = 2, 3
 
 
 @dataclass(frozen=True)
@@ -38,36 +38,29 @@ class SlabForm:
 
     Attributes
     ----------
-    items : str
-        What is chosen: attributes, groups.
-    widths : tuple of int
-        Columns of each item, as far as they are known.
+    n_attributes : int
+        Attributes to choose from, a column each.
     one_process_bytes, chosen_bytes : int
-        What the job on all, and on the chosen columns, holds in one process.
+        What the job on all, and on the chosen attributes, holds in one process.
     n_columns : int
         Columns of the data.
     most_chosen : int
-        Most columns that a search keeps rows of, on an actor, `kept_rows` for each.
-    copies : int
-        Of a slab that an actor holds.
+        Most attributes that a search keeps rows of, on an actor.
     left_out : tuple of str
         Baselines that cannot be searched in slabs.
     """
 
-    items: str
-    widths: tuple[int, ...]
+    n_attributes: int
     one_process_bytes: int
     chosen_bytes: int
     n_columns: int
     most_chosen: int
-    kept_rows: int
-    copies: int
     left_out: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def starts(self) -> list[int]:
-        """First item of each slab, and the number of items."""
-        return block_edges(self.widths, slabs.SLAB_COLUMNS)
+        """First attribute of each slab, and the number of attributes."""
+        return [*range(0, self.n_attributes, slabs.SLAB_COLUMNS), self.n_attributes]
 
     @property
     def n_slabs(self) -> int:
@@ -77,18 +70,18 @@ class SlabForm:
     @property
     def slab_columns(self) -> int:
         """Columns of the widest slab."""
-        return max(sum(self.widths[first:last]) for first, last in pairwise(self.starts))
+        return min(self.n_attributes, slabs.SLAB_COLUMNS)
 
     @property
     def slab_bytes(self) -> int:
         """Size of the largest slab without missing values, in memory and on disk."""
-        return 8 * self.slab_columns * (sum(self.widths) + 1)
+        return 8 * self.slab_columns * (self.n_attributes + 1)
 
     @property
     def shard_bytes(self) -> int:
         """What an actor holds of one slab, and of what is selected."""
-        kept = 8 * self.slab_columns * self.kept_rows * self.most_chosen
-        return self.copies * self.slab_bytes + kept
+        kept = 8 * self.slab_columns * _KEPT_ROWS * self.most_chosen
+        return _COPIES * self.slab_bytes + kept
 
     @property
     def statistics_bytes(self) -> int:
@@ -134,7 +127,7 @@ class SlabForm:
         left_out = f"; baselines left out: {', '.join(self.left_out)}" if self.left_out else ""
         size = format_bytes(self.one_process_bytes)
         return (
-            f"{len(self.widths):,} {self.items} were searched in {self._slabs_in_words} on actors "
+            f"{self.n_attributes:,} attributes were searched in {self._slabs_in_words} on actors "
             f"(one process would have needed {size}). There is no cross-validation{left_out}."
         )
 

@@ -230,16 +230,11 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
     rules = [rule.name for rule in form.rules(options)]
     n_chosen = min(len([name for name in rules if name in IN_SLABS]) * most, n)
     slabs = SlabForm(
-        items="attributes",
-        widths=(1,) * n,
+        n_attributes=n,
         one_process_bytes=needed,
         chosen_bytes=form.one_process_bytes(n_chosen, 0),
         n_columns=len(form.columns),
         most_chosen=most,
-        kept_rows=3,
-        # The co-moments of complete judgments become Σ in place; while a slab of judgments with
-        # gaps is loaded there are three arrays more.
-        copies=2,
         left_out=tuple(name for name in rules if name not in IN_SLABS),
     )
     form = replace(form, slabs=slabs, of_raters=False)
