@@ -15,7 +15,7 @@ from distfms.data.rows.folds import assign_parts
 from distfms.errors import DistfmsError
 from distfms.methods.frame import mapped, slab_search, slabs
 from distfms.methods.landmarks import form
-from distfms.methods.sequence.form import Sizes
+from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from tests.e2e import multiselect_jobs
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
@@ -244,7 +244,7 @@ def test_columns_that_no_search_of_many_can_use(tmp_path, monkeypatch, kind, cha
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
     monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
     monkeypatch.setattr(mapped, "PASS_ROWS", 4)
-    monkeypatch.setattr(Sizes, "one_process_bytes", lambda self: 2**50)
+    monkeypatch.setattr(SequenceForm, "one_process_bytes", 2**50)
     options = {"psd": "none"} if kind == "judgments" else {"baselines": []}
     test_columns_that_no_job_can_use(tmp_path, kind, change, options, message)
 

@@ -7,7 +7,7 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.methods.frame import mapped
-from distfms.methods.sequence.form import Sizes
+from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.predict import predict_file
 from tests.e2e.retrain_jobs import again, growing_job, retraining, write_day
 
@@ -62,7 +62,7 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
     if name == "mapped":
         monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
         monkeypatch.setattr(mapped, "PASS_ROWS", 2)
-        monkeypatch.setattr(Sizes, "models_bytes", lambda self: 0)
+        monkeypatch.setattr(SequenceForm, "models_bytes", 0)
     data = tmp_path / "data"
     days = (2, 3, 4)
     changes = LEARNERS[name]

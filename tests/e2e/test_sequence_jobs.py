@@ -12,7 +12,7 @@ import distfms
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.frame import mapped
 from distfms.methods.sequence import learners
-from distfms.methods.sequence.form import Sizes
+from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
@@ -201,7 +201,7 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
     if has_files:
         monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
         monkeypatch.setattr(mapped, "PASS_ROWS", 8)
-        monkeypatch.setattr(Sizes, "models_bytes", lambda self: 0)
+        monkeypatch.setattr(SequenceForm, "models_bytes", 0)
         options |= {"max_groups": 5}
     spec = mixed_job(data, tmp_path, data={"folds": 0}, sequence=options)
     run = run_job(spec).folder

@@ -6,8 +6,7 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.methods.frame import mapped
-from distfms.methods.frame.mapped import ONE_PROCESS_BYTES
-from distfms.methods.sequence.form import Sizes
+from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
@@ -24,7 +23,7 @@ def small_memory():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mapped, "PASS_ROWS", 4)
         patch.setattr(mapped_files, "BLOCK_VALUES", 100)
-        patch.setattr(Sizes, "one_process_bytes", lambda self: 2**50)
+        patch.setattr(SequenceForm, "one_process_bytes", 2**50)
         yield
 
 
@@ -37,7 +36,7 @@ def run_both(data, folder, /, **changes):
     cut = run(data, folder / "mapped", **changes)
     assert not list(cut.rglob("*.mapped"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sizes, "one_process_bytes", lambda self: 0)
+        patch.setattr(SequenceForm, "one_process_bytes", 0)
         one = run(data, folder / "whole", **changes)
     require_like(cut, one)
     for name in ("objects", "dropped", "imputed"):
@@ -120,18 +119,6 @@ def test_actors_hold_runs_of_groups_of_the_mapped_file(mixed_data, tmp_path, mon
     assert selections[0] == selections[1]
 
 
-def sizes(n_groups, folds=0, max_groups=None, width=1):
-    return Sizes((width,) * n_groups, 1, max_groups or n_groups, folds)
-
-
-def test_projected_sizes():
-    assert sizes(100).models_bytes() == 8 * (3 * 101 * 100 + 4 * 100**2)
-    many = sizes(20_000, max_groups=300)
-    assert many.models_bytes() < ONE_PROCESS_BYTES < sizes(20_000).models_bytes()
-    assert many.support() == 300
-    assert [Sizes((1, 32, 1, 4), 1, n).support() for n in (2, 3)] == [36, 37]
-
-
 def test_form_depends_on_spec_and_columns(mixed_data, tmp_path, monkeypatch):
     def form(**sequence):
         return prepare(mixed_job(mixed_data, tmp_path, sequence=sequence)).job
@@ -142,9 +129,9 @@ def test_form_depends_on_spec_and_columns(mixed_data, tmp_path, monkeypatch):
     text = "mapped file of the products of 39 columns, read in 10 passes"
     assert text in mapped_job.describe()["search"]
     assert not form(family="poisson", baselines=[]).form.mapped
-    monkeypatch.setattr(
-        mapped, "ONE_PROCESS_BYTES", Sizes.of(form(max_groups=1).form).models_bytes()
-    )
+    # Models of two groups, and the factor of the widest two: of a ward and of both pressures.
+    assert form(max_groups=2).form.models_bytes == 8 * (3 * 3 * 38 + 4 * (32 + 2) ** 2)
+    monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", form(max_groups=1).form.models_bytes)
     assert form(max_groups=1).form.mapped
     assert not form().form.mapped
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distfms.methods.frame import mapped, slab_search, slabs
-from distfms.methods.sequence.form import Sizes
+from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from distfms.runs.folder import digest
 from distfms.runs.job_spec import JobSpec
@@ -128,7 +128,7 @@ def small_blocks(kind: str = "blocks") -> Iterator[None]:
         elif kind == "mapped":
             patch.setattr(mapped, "PASS_ROWS", 4)
             patch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
-            patch.setattr(Sizes, "models_bytes", lambda self: 0)
+            patch.setattr(SequenceForm, "models_bytes", 0)
         yield
 
 

@@ -80,13 +80,12 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
 
 def _by_statistics(form: SequenceForm, rules: Rules) -> tuple[SequenceForm, dict[str, Any]]:
     """Return what is special of models of co-moments, in mapped files where these are large."""
-    sizes = Sizes.of(form)
-    needed = sizes.one_process_bytes()
+    needed = form.one_process_bytes
     facts: dict[str, Any] = {"judged_by": {"mse": False, "r2": True}}
-    if not needed > mapped.ONE_PROCESS_BYTES >= sizes.models_bytes():
+    if not needed > mapped.ONE_PROCESS_BYTES >= form.models_bytes:
         facts["describe"] = partial(form.describe, rules)
         facts["weighs_partitions"] = True
-        facts["for_actors"] = partial(sizes.for_actors, len(rules.searched))
+        facts["for_actors"] = partial(form.for_actors_of_one, len(rules.searched))
         return form, facts
     if rules.has_lasso:
         raise SpecError(
@@ -95,9 +94,9 @@ def _by_statistics(form: SequenceForm, rules: Rules) -> tuple[SequenceForm, dict
             "fewer columns (`data.features`)."
         )
     files = MappedForm(
-        n_columns=sum(sizes.widths) + sizes.n_targets,
+        n_columns=form.guessed_columns + len(form.roles.target),
         n_parts=form.inputs.n_parts,
-        n_matrices=MATRICES_WITH_GAPS if sizes.has_gaps else 1,
+        n_matrices=MATRICES_WITH_GAPS if form.inputs.section.missing == "mean" else 1,
         one_process_bytes=needed,
     )
     facts["describe"] = lambda: {**form.describe(rules), **files.describe()}
@@ -317,7 +316,7 @@ class SequenceForm(RowForm):
         if self.options.family == "gaussian":
             if self.options.model == TREES:
                 return {}
-            return Sizes.of(self).for_actors(len(rules.searched))
+            return self.for_actors_of_one(len(rules.searched))
         if self.is_in_memory:
             return {}
         n_values = self.guessed_columns + len(self.roles.target) + 1
@@ -327,62 +326,46 @@ class SequenceForm(RowForm):
         """Return the same of a job whose models are fitted to rows."""
         options = self.options
         n_folds = self.inputs.section.folds
-        n_groups = min(options.max_groups or len(self.groups), len(self.groups))
-        n_fits = len(options.ladder.numbers(n_groups))
         n_values = self.guessed_columns + len(self.roles.target) + 1
-        n_bytes = 8 * n_values * self.inputs.train.n_rows
-        rows = said_rows(n_bytes)
+        rows = said_rows(8 * n_values * self.inputs.train.n_rows)
         kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
-        model = kinds[options.model] + options.family
-        model += f", fitted at {n_fits} of {n_groups} prefixes"
+        model = f"{kinds[options.model]}{options.family}"
         if n_folds > 1:
-            model += f", and again without each of {n_folds} folds"
+            model += f", also without each of {n_folds} folds"
         return {**self.describe(rules), "model": model, "rows": rows}
 
+    # --- how large a job in one process is ---
 
-@dataclass(frozen=True)
-class Sizes:
-    """What decides how large a job is; `widths` has the columns of each group."""
+    @property
+    def max_groups(self) -> int:
+        """Most groups of a sequence."""
+        return min(self.options.max_groups or len(self.groups), len(self.groups))
 
-    widths: tuple[int, ...]
-    n_targets: int
-    max_groups: int
-    n_folds: int = 0
-    has_gaps: bool = False
+    @property
+    def group_widths(self) -> list[int]:
+        """Rows of a batch of each group, before they are known."""
+        guessed = list(self.guessed_widths.values())
+        return [sum(guessed[column] for column in group) for group in self.groups.columns]
 
-    @classmethod
-    def of(cls, form: SequenceForm) -> Sizes:
-        """Return the sizes of a job."""
-        guessed = list(form.guessed_widths.values())
-        section = form.inputs.section
-        widths = [sum(guessed[c] for c in group) for group in form.groups.columns]
-        return cls(
-            tuple(widths),
-            len(form.roles.target),
-            form.options.max_groups or len(form.groups),
-            section.folds,
-            section.missing == "mean",
-        )
-
-    def for_actors(self, n_rules: int) -> dict[str, float]:
-        """Return what actors may do, of one process; see `Job.for_actors`."""
-        of_rule = search_operations(sum(self.widths), len(self.widths), self.max_groups)
-        return {"candidates": NO_GAIN, **actors_on_moments(self.n_folds, n_rules, of_rule)}
-
-    def support(self) -> int:
-        """Return the most columns that a sequence has."""
-        return sum(sorted(self.widths, reverse=True)[: self.max_groups])
-
-    def one_process_bytes(self) -> int:
-        """Project what the job in one process holds."""
-        n_columns = sum(self.widths)
-        matrices = 3 if self.has_gaps else 1
-        # Statistics twice, and models of all prefixes.
-        n_matrices = 2 * matrices * (max(self.n_folds, 1) + 1) + matrices + 3
-        models = 3 * (self.max_groups + 1) * n_columns * self.n_targets
-        return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)
-
+    @property
     def models_bytes(self) -> int:
-        """Project what the models of all prefixes take, and the Cholesky factor of the last."""
-        models = 3 * (self.max_groups + 1) * sum(self.widths) * self.n_targets
-        return 8 * (models + 4 * self.support() ** 2)
+        """What the models of all prefixes take, and the Cholesky factor of the last."""
+        n_numbers = 3 * (self.max_groups + 1) * self.guessed_columns * len(self.roles.target)
+        widest = sorted(self.group_widths, reverse=True)
+        return 8 * (n_numbers + 4 * sum(widest[: self.max_groups]) ** 2)
+
+    @property
+    def one_process_bytes(self) -> int:
+        """What the job in one process holds: statistics twice, and models of all prefixes."""
+        section = self.inputs.section
+        matrices = 3 if section.missing == "mean" else 1
+        n_matrices = 2 * matrices * (max(section.folds, 1) + 1) + matrices + 3
+        n_targets = len(self.roles.target)
+        models = 3 * (self.max_groups + 1) * self.guessed_columns * n_targets
+        return 8 * (n_matrices * (self.guessed_columns + n_targets) ** 2 + models)
+
+    def for_actors_of_one(self, n_rules: int) -> dict[str, float]:
+        """Return what actors may do where statistics are in one process; see `Job.for_actors`."""
+        of_rule = search_operations(self.guessed_columns, len(self.groups), self.max_groups)
+        n_folds = self.inputs.section.folds
+        return {"candidates": NO_GAIN, **actors_on_moments(n_folds, n_rules, of_rule)}
