@@ -263,16 +263,17 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         if within is None:
             return self.repeats_
         selection = self.model_.run.selection
-        places = {name: place for place, name in enumerate(self._known_columns())}
-        costs = np.array([attribute["cost"] for attribute in selection["attributes"]])
-        bought: list[int] = []
+        unspent = min(within, selection["budget"]) * (1.0 + BUDGET_TOLERANCE)
+        names = self._known_columns()
+        repeats = np.zeros(len(names), dtype=np.int64)
         for step in selection["path"]:
-            bought += [places[step["attribute"]]] * step["count"]
-        attributes = np.array(bought, dtype=np.int64)
-        spent = np.cumsum(costs[attributes])
-        limit = within * (1.0 + BUDGET_TOLERANCE)
-        n_paid = np.searchsorted(spent, limit, side="right")
-        return np.bincount(attributes[:n_paid], minlength=len(places))
+            price = step["cost"] / step["count"]
+            n_bought = min(step["count"], int(unspent // price))
+            repeats[names.index(step["attribute"])] += n_bought
+            unspent -= n_bought * price
+            if n_bought < step["count"]:
+                break
+        return repeats
 
     # --- applying ---
 
@@ -356,14 +357,12 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             section = DataSection.model_construct(folds=0)
             source = JudgmentSource(predictor.reader, section, 0, False, predictor.layout, roles)
             statistics = _summed(judgment_reader(source), opened.dataset.partitions)
-            internal = self._internal_variances()
+            names = self._known_columns()
+            set_by_name = _by_name(self.internal_variance, names, "internal_variance")
+            internal = np.array([set_by_name.get(name, np.nan) for name in self._model.names])
+            loss = loss_on(self.model_.run, statistics, internal, self.buy_from)
             variance = float(statistics.means.variance()[-1])
-            return variance, loss_on(self.model_.run, statistics, internal, self.buy_from)
-
-    def _internal_variances(self) -> np.ndarray:
-        """Return the variances of the attributes of the model, NaN where they are not known."""
-        by_name = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
-        return np.array([by_name.get(name, np.nan) for name in self._model.names])
+            return variance, loss
 
     def acquisition_plan(self, X: Any, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack to reach `repeats_`.

@@ -71,10 +71,11 @@ def of_classes(metrics: Mapping[str, Any]) -> tuple[str, str]:
     share = float(np.trace(confusion) / confusion.sum())
     error = _error_of_classes(metrics, "accuracy")
     constant = percent(classes["largest_share"], 0)
+    answer = f"{interval(share, error)} of rows correct (a constant: {constant})"
     accuracy_of_trees = as_number(trees.get("accuracy"))
     if accuracy_of_trees is not None:
         by_trees = f"{_TREES} {percent(accuracy_of_trees)}"
-    return f"{interval(share, error)} of rows correct (a constant: {constant})", by_trees
+    return answer, by_trees
 
 
 def _error_of_classes(metrics: Mapping[str, Any], measure: str) -> float | None:

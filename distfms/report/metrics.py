@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ from distfms.stats.base import over_folds
 
 #: The rows that measures are of, the most trusted first.
 ROWS = {"test": "held-out rows", "validation": "cross-validation", "train": "training rows"}
-#: Colours, dashes and markers that can be told apart.
-_N_STYLES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,29 +71,6 @@ def trusted(curves: Iterable[Curve], measure: str) -> str:
         if all(curve.has(rows, measure) for curve in curves):
             return rows
     return "train"
-
-
-def comparison_chart(
-    curves: Sequence[Curve],
-    rows: str,
-    measure: str,
-    title: Callable[[str], str],
-    styles: Mapping[str, int],
-    chosen: str,
-) -> list[Line]:
-    """Return a line for each rule, the chosen one bold; known rules keep their colours."""
-    taken = {styles[curve.name] for curve in curves if curve.name in styles}
-    free = [style for style in range(_N_STYLES) if style not in taken]
-    next_style = cycle(free or [_N_STYLES - 1])
-    lines = []
-    for curve in curves:
-        style = styles.get(curve.name)
-        if style is None:
-            style = next(next_style)
-        values = curve.values(rows, measure)
-        is_chosen = curve.name == chosen
-        lines.append(Line(title(curve.name), curve.x, values, style=style, bold=is_chosen))
-    return lines
 
 
 def value_range(lines: Sequence[Line]) -> tuple[float, float]:

@@ -191,19 +191,20 @@ def bar_chart(
     shown = bars[:n_bars]
     write = percent if x_percent else number
     labels = [bar.label or write(bar.value) for bar in shown]
-    values = [as_number(bar.value) or 0.0 for bar in shown]
-    start = 14.0 + max((width_of(_name_of(bar)) for bar in shown), default=0.0)
+    values = [bar.value for bar in shown]
+    names = [_name_of(bar) for bar in shown]
+    start = 14.0 + max(map(width_of, names), default=0.0)
     # Where labels at the ends of bars leave room for the longest bar.
-    end = WIDTH - 14.0 - max(map(width_of, labels), default=0.0)
-    end = max(end, start + 80.0)
+    longest_label = max(map(width_of, labels), default=0.0)
+    end = max(WIDTH - 14.0 - longest_label, start + 80.0)
     least = None if min(values, default=0.0) < 0 else 0.0
     scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
     scale = scale.between(start, end)
     bottom = 8.0 + _BAR_HEIGHT * max(1, len(shown))
     parts = list(x_axis(scale, xlabel, 8.0, bottom, x_percent))
     top = 8.0
-    for bar, value, text in zip(shown, values, labels, strict=True):
-        parts += _bar(bar, value, text, scale, top)
+    for bar, text in zip(shown, labels, strict=True):
+        parts += _bar(bar, text, scale, top)
         top += _BAR_HEIGHT
     axes = {"xlabel": xlabel, "labels": labels}
     return document(shown, bottom + 38.0, parts, title=title, **axes)
@@ -213,15 +214,15 @@ def _name_of(bar: Bar) -> str:
     return shorten(bar.name, 34)
 
 
-def _bar(bar: Bar, value: float, text: str, scale: Scale, top: float) -> Iterator[str]:
-    """Yield a bar from 0 to a value, with its name on the left and a text at its end."""
-    low, high = sorted((scale(0.0), scale(value)))
+def _bar(bar: Bar, text: str, scale: Scale, top: float) -> Iterator[str]:
+    """Yield a bar from 0, with its name on the left and a text at its end."""
+    low, high = sorted((scale(0.0), scale(bar.value)))
     corner = f"M{amount(low)},{amount(top + 3.0)}"
     shape = filled(f"{corner}h{amount(high - low)}v13H{amount(low)}Z", SERIES[0])
     yield f"<g>{shape}<title>{words(bar.name)}: {words(text)}</title></g>"
     base = top + 13.0
     yield label(scale.start - 6.0, base, _name_of(bar), anchor="end")
-    end = scale(max(value, 0.0))
+    end = scale(max(bar.value, 0.0))
     yield label(end + 4.0, base, text, size=NAME_SIZE, colour=MUTED)
 
 
@@ -282,11 +283,17 @@ class _Drawn:
             ring = circle(frame.at(x, y), 5.0)
             yield stroke(ring, colour, 2.0)
         if not self.line.faint:
-            every = max(1, len(points) // _TIPS_A_LINE)
-            for x, y in zip(self.x[::every].tolist(), self.y[::every].tolist(), strict=True):
-                place = filled(circle(frame.at(x, y), 7.0), "transparent")
-                text = f"{self.line.name}: {number(y)} at {number(x)}"
-                yield f"<g>{place}<title>{words(text)}</title></g>"
+            yield from self._tips(frame)
+
+    def _tips(self, frame: Frame) -> Iterator[str]:
+        """Yield places that show values when they are pointed at."""
+        every = max(1, len(self.x) // _TIPS_A_LINE)
+        xs = self.x[::every].tolist()
+        ys = self.y[::every].tolist()
+        for x, y in zip(xs, ys, strict=True):
+            place = filled(circle(frame.at(x, y), 7.0), "transparent")
+            text = f"{self.line.name}: {number(y)} at {number(x)}"
+            yield f"<g>{place}<title>{words(text)}</title></g>"
 
     def _band(self, frame: Frame) -> str:
         has_band = np.isfinite(self.lower) & np.isfinite(self.upper)
@@ -313,15 +320,18 @@ class _Drawn:
         places = list[Pair]()
         for x, y, text in self._named_points():
             name = shorten(text, _CHARACTERS)
-            place, top = frame.at(x, y)
-            end = place + 6.0 + width_of(name, NAME_SIZE)
-            occupied = [base for start, base in places if start < end]
+            start, top = frame.at(x, y)
+            end = start + 6.0 + width_of(name, NAME_SIZE)
+            occupied = [base for place, base in places if place < end]
             lowest = max(occupied, default=top)
             base = max(top + 18.0, lowest + _APART)
-            if base < frame.y.start - 4.0 and end < WIDTH:
-                places.append((place, base))
-                yield segment((place, top), (place, base), MUTED, 0.6)
-                yield label(place + 3.0, base, name, size=NAME_SIZE)
+            has_room = base < frame.y.start - 4.0
+            if end > WIDTH or not has_room:
+                continue
+            foot = (start, base)
+            places.append(foot)
+            yield segment((start, top), foot, MUTED, 0.6)
+            yield label(start + 3.0, base, name, size=NAME_SIZE)
 
     def _named_points(self) -> Iterator[tuple[float, float, str]]:
         """Yield the points that have a name, the last first."""

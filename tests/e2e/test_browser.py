@@ -22,7 +22,7 @@ TUNED = {"folds": 3, "tune": {"ridge": [1.0, 0.1, 0.01]}}
 KINDS = {
     "multiselect": (FeatureMultiSelector(12, baselines=["scoring", "copies"], **TUNED), Y, 4),
     "classes": (GroupSequenceClassifier(folds=3), CLASSES, 6),
-    "landmarks": (LandmarkRegressor(["sigmoid", "manhattan"], landmarks=20, **TUNED), Y, 2),
+    "landmarks": (LandmarkRegressor(["sigmoid", "manhattan"], landmarks=20, **TUNED), Y, 1),
     "online": (AttributeEfficientRidge(3, solver="online", repeats=2, folds=0), Y, 1),
 }
 

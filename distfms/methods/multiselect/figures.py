@@ -20,7 +20,6 @@ from distfms.methods.multiselect.answer_figures import headline as headline
 from distfms.report.formatting import count, number
 from distfms.report.metrics import (
     Curve,
-    comparison_chart,
     curves_of,
     measure_rows,
     measured,
@@ -34,7 +33,6 @@ from distfms.report.plots import Line, Point, line_chart, scatter_chart
 
 SUBTITLE = "Feature multi-selection"
 
-_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
 _LOSS = "projected_loss"
 _LOOKS: dict[str, dict[str, Any]] = {
     "train": {"style": 0, "dashed": True},
@@ -103,7 +101,11 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
 def _comparison_figure(
     run: FinishedRun, curves: Sequence[Curve], rows: str, caption: str
 ) -> Figure:
-    lines = comparison_chart(curves, rows, _LOSS, title_of, _STYLES, run.selection["algorithm"])
+    lines = []
+    for curve in curves:
+        is_chosen = curve.name == run.selection["algorithm"]
+        losses = curve.values(rows, _LOSS)
+        lines.append(Line(title_of(curve.name), curve.x, losses, bold=is_chosen))
     caption = f"{caption} Thick line: the chosen way."
     return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
 
