@@ -11,6 +11,7 @@ from distfms.report.metrics import curves_of, error_of, trusted
 
 #: What the model is compared with on folds, as the headline calls it.
 _LINEAR, _TREES = "a linear model", "LightGBM"
+_CALLED = {"linear model on the columns": _LINEAR, "LightGBM": _TREES}
 
 
 def reading_of(run: FinishedRun) -> str:
@@ -55,12 +56,12 @@ def headline(run: FinishedRun) -> str:
 
 def _rivals(run: FinishedRun) -> dict[str, str]:
     """Return how other models compare on the folds, the best first: better, as good, or worse."""
-    known = {_LINEAR: run.metrics.get("linear"), **run.metrics.get("beside", {})}
     behind = dict[str, float]()
     verdicts = dict[str, str]()
-    for name, entry in known.items():
-        if not entry or None in entry.values():
+    for reference, entry in run.metrics.get("beside", {}).items():
+        if None in entry.values():
             continue
+        name = _CALLED[reference]
         behind[name] = entry["behind"]
         verdicts[name] = "worse"
         if entry["behind"] > entry["standard_error"]:

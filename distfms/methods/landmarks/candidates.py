@@ -22,7 +22,6 @@ from distfms.methods.frame.judge import Judge, JudgedRows
 from distfms.methods.frame.outcomes import Numbers, Responses
 from distfms.methods.landmarks.metric import learned_transform, under
 from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, LandmarkMap
-from distfms.methods.landmarks.squared import COLUMNS
 from distfms.solve.logistic import logistic_scores
 from distfms.solve.losses import FAMILIES, probabilities
 from distfms.solve.ridge import Ridges
@@ -263,7 +262,7 @@ class Judging:
     has_levels : bool
         Whether numbers are those of levels.
     intercept : bool
-        Whether models on landmarks have one; those on the columns do.
+        Whether models have one.
     """
 
     rows: SampledRows
@@ -315,8 +314,7 @@ class Judging:
         scores = [self._constant(train, held_out)]
         for form in self.forms[1:]:
             mapping = self.mapping(form, transforms, 0.0)
-            intercept = self.intercept or form.label == COLUMNS
-            scores.append(self._scores(mapping, train, held_out, intercept))
+            scores.append(self._scores(mapping, train, held_out))
         losses, errors = self._judged(np.concatenate(scores), held_out)
         return FoldAnswer(losses, errors, transforms)
 
@@ -328,7 +326,7 @@ class Judging:
         return np.broadcast_to(level[:, np.newaxis], (1, *held_out.target.shape))
 
     def _scores(
-        self, mapping: LandmarkMap, train: SampledRows, held_out: SampledRows, intercept: bool
+        self, mapping: LandmarkMap, train: SampledRows, held_out: SampledRows
     ) -> np.ndarray:
         """Return scores (n_ridges, P, m) of held-out rows by models of all ridges."""
         mapping = _of_few_landmarks(mapping)
@@ -336,7 +334,7 @@ class Judging:
         asked = mapping(held_out.features)
         share = train.weight / train.weight.sum()
         level = np.zeros((len(train.target), 1))
-        if intercept:
+        if self.intercept:
             mean = (similar @ share)[:, np.newaxis]
             similar = similar - mean
             asked = asked - mean
@@ -359,7 +357,7 @@ class Judging:
             share,
             ridges.basis.T @ asked,
             held_out.target,
-            intercept,
+            self.intercept,
         )
 
     def _judged(self, scores: np.ndarray, rows: SampledRows) -> tuple[np.ndarray, np.ndarray]:

@@ -15,9 +15,8 @@ from distfms.methods.frame.moments import Solved, metrics_of, on_folds
 from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.learners import TEST, TRAIN, Judged, Squared
 from distfms.methods.landmarks.read import LandmarkData
-from distfms.methods.landmarks.references import TREES, references
-from distfms.methods.landmarks.squared import COLUMNS, MEASURES
-from distfms.stats.base import FoldMeans, over_folds
+from distfms.methods.landmarks.references import LINEAR, TREES, references
+from distfms.stats.base import over_folds
 from distfms.stats.classification import class_report
 
 
@@ -33,12 +32,13 @@ def evaluate(
         validated = judged.on_folds(validated, list(solved.paths))
     metrics = metrics_of(solved, validated, judged.on_sets())
     metrics["measure"] = measure
-    if COLUMNS in learner.job.options.baselines:
-        metrics |= beside_columns(learner, metrics, validated)
     metrics["baselines"] |= references(learner.run, data)
     if validated is not None:
-        trees = metrics["baselines"].get(TREES)
-        metrics["beside"] = {TREES: behind_it(validated, measure, trees)} if trees else {}
+        metrics["beside"] = {}
+        for name in (LINEAR, TREES):
+            if name in metrics["baselines"]:
+                reference = metrics["baselines"][name]
+                metrics["beside"][name] = behind_it(validated, measure, reference)
         report_honestly(metrics, validated, honest_values(learner, validated, choices))
     if data.choice is not None:
         metrics["candidates"] = data.choice.listed()
@@ -116,8 +116,7 @@ def choices_were_made(learner: Squared) -> bool:
     """Return whether folds chose a similarity, metric, width or ridge."""
     choice = learner.data.choice
     assert choice is not None
-    compared = [form for form in choice.comparison.forms[1:] if form.label != COLUMNS]
-    return learner.job.options.ridge is None or len(compared) > 1
+    return learner.job.options.ridge is None or len(choice.comparison.forms) > 2
 
 
 def report_honestly(
@@ -131,40 +130,12 @@ def report_honestly(
             entry[measure] = number_or_none(value)
 
 
-def beside_columns(
-    learner: Squared, metrics: Mapping[str, Any], validated: FoldAnswers | None
-) -> dict[str, Any]:
-    """Make baselines of the last curve, of the columns: the models on none and on all.
-
-    Return how far the model is behind that on all columns, where folds tell.
-    """
-    points = metrics["curves"].pop()["points"]
-    baselines = metrics["baselines"]
-    del baselines[COLUMNS]
-    on_none, on_all = learner.references
-    baselines[on_none] = points[0]
-    if not points[-1]["budget"]:  # the columns are too many, or similarities
-        return {}
-    baselines[on_all] = points[-1]
-    if validated is None:
-        return {}
-    measure = learner.data.form.main_measure
-    n_rules = len(validated.answers)
-    worse = validated.values(0, measure)[-1] - validated.values(n_rules - 1, measure)[-1]
-    behind = -worse if MEASURES[measure] else worse
-    return {"linear": how_far(over_folds(behind, validated.weight))}
-
-
 def behind_it(
     validated: FoldAnswers, measure: str, reference: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """Return how far the model is behind a reference, which is judged on a sample of a fold."""
     by_fold = {entry["fold"]: entry[measure] for entry in reference.get("folds", ())}
     errors = np.array([by_fold.get(fold, np.nan) for fold in validated.folds])
-    return how_far(over_folds(validated.values(0, measure)[-1] - errors, validated.weight))
-
-
-def how_far(by: FoldMeans) -> dict[str, float | None]:
-    """Return how far the model is behind another, as ``metrics.json`` has it."""
-    error = number_or_none(by.standard_error)
-    return {"behind": number_or_none(by.mean), "standard_error": error}
+    behind = over_folds(validated.values(0, measure)[-1] - errors, validated.weight)
+    error = number_or_none(behind.standard_error)
+    return {"behind": number_or_none(behind.mean), "standard_error": error}

@@ -18,7 +18,6 @@ from distfms.methods.frame.cross_validation import Fold, Members
 from distfms.methods.frame.moments import NamedRule
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.squared import (
-    COLUMNS,
     MODELS,
     LandmarkPath,
     LandmarkProcedure,
@@ -319,11 +318,6 @@ class PassProcedure(LandmarkProcedure):
     def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
         squared = problem.squared[rule.name]
-        if rule.name == COLUMNS:
-            changes = {"task": "regression", "ridge": squared.ridge, "bound": None}
-            options = self.options.model_copy(update=changes)
-            plain = replace(self, options=options, loss=replace(self.loss, has_intercept=True))
-            return plain._search(problem, rule, [0, squared.n_landmarks])
         keep = min(self.keep, squared.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, sizes)

@@ -24,8 +24,8 @@ from distfms.methods.landmarks.candidates import (
 )
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.similarity import KERNELS, MOST_COLUMNS, PRECOMPUTED, Similarity
-from distfms.methods.landmarks.squared import COLUMNS, LandmarkProcedure
+from distfms.methods.landmarks.similarity import KERNELS, PRECOMPUTED, Similarity
+from distfms.methods.landmarks.squared import LandmarkProcedure
 from distfms.spec import parse_section
 
 #: Positions of a ranking that measures count: the first few, or more than there are.
@@ -189,17 +189,6 @@ class LandmarkForm(RowForm):
         return 1 if self.options.is_auto else len(self.similarities)
 
     @property
-    def most_columns(self) -> int:
-        """Most columns of the linear reference."""
-        return 0 if self.options.is_precomputed else MOST_COLUMNS
-
-    @property
-    def n_columns(self) -> int:
-        """About how many columns the linear reference has."""
-        n = self.guessed_columns if COLUMNS in self.options.baselines else 0
-        return n if n <= self.most_columns else 0
-
-    @property
     def compared_rows(self) -> int:
         """Most rows that candidates are compared on."""
         return max(min(COMPARED_ROWS, COMPARED_VALUES // max(self.guessed_columns, 1)), 64)
@@ -220,7 +209,7 @@ class LandmarkForm(RowForm):
     @property
     def row_values(self) -> int:
         """How many numbers a row takes while models are fitted by passes."""
-        return self.n_similarities * self.most_landmarks + self.n_columns + 2
+        return self.n_similarities * self.most_landmarks + 2
 
     @property
     def statistics_bytes(self) -> int:
@@ -231,7 +220,6 @@ class LandmarkForm(RowForm):
         if n_folds > 1 and self.learned:
             n_matrices += (n_folds + 1) * self.n_similarities  # two parts for each fold
         moments = n_matrices * (self.most_landmarks + 1) ** 2
-        moments += n_parts * (self.n_columns + 1) ** 2
         sample = 0.0
         for dataset in self.inputs.datasets:
             share = self.sample_share(dataset, self.guessed_columns)
@@ -256,9 +244,9 @@ class LandmarkForm(RowForm):
                 embeddings["passes"] = operations_of_passes(n_values)
             return embeddings
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
-        n_rules = self.n_similarities + (COLUMNS in self.options.baselines)
-        n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
-        return {**embeddings, **actors_on_moments(n_folds, n_rules, of_rule)}
+        n_folds = self.inputs.section.folds
+        of_rule = procedure.n_operations()
+        return {**embeddings, **actors_on_moments(n_folds, self.n_similarities, of_rule)}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""

@@ -48,7 +48,7 @@ from distfms.methods.landmarks.form import CUTOFFS, RANKING_MEASURES
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.read_similarities import EmbeddedReader, LinearScores, split_learned
-from distfms.methods.landmarks.squared import COLUMNS, MODELS, LandmarkPath, LandmarkProcedure
+from distfms.methods.landmarks.squared import MODELS, LandmarkPath, LandmarkProcedure
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, OrdinalMargin
 from distfms.stats.base import merge_tree
 
@@ -129,18 +129,13 @@ class Squared:
 
     #: Option of which a path for a greater value answers the smaller ones.
     nested: ClassVar[str | None] = "keep"
-    #: What the models on no and on all columns are called.
-    references: ClassVar[tuple[str, str]] = ("mean", "ridge on the columns")
 
     def procedure(self, options: LandmarksOptions) -> LandmarkProcedure:
         """Return the pure part with some options."""
         n_landmarks = len(self.data.landmarks.arrays["landmarks"])
         if options.landmarks != "auto" and not options.is_precomputed:  # `tune` may try fewer
             n_landmarks = min(n_landmarks, options.landmarks)
-        names = list(self.labels)
-        if COLUMNS in options.baselines:
-            names.append(COLUMNS)
-        rules = tuple(NamedRule(name) for name in names)
+        rules = tuple(NamedRule(label) for label in self.labels)
         return LandmarkProcedure(rules, options, n_landmarks, self.data.maps)
 
     def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:
@@ -270,7 +265,6 @@ class ByPasses(Squared):
     """Models of other losses, by passes over rows that stay in memory."""
 
     nested = None
-    references = ("constant", "linear model on the columns")
 
     def procedure(self, options: LandmarksOptions) -> PassProcedure:
         """Return the pure part with some options."""

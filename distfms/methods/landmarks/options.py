@@ -166,11 +166,9 @@ class LandmarksOptions(Section):
         "kernel_regression",
         "lightgbm",
     )
-    """What the model is compared with: a linear model of the same loss on the `columns` themselves
-    (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
-    which is the mean for squared loss; `kernel_regression`, and LightGBM with its defaults
-    (`lightgbm`).
-    These two learn from the rows in memory: all of up to 50,000, else a share of them.
+    """What the model is compared with: a ridge or a logistic regression on the `columns`
+    themselves, and the best constant; `kernel_regression`, and LightGBM with its defaults
+    (`lightgbm`). All learn from the rows in memory: all of up to 50,000, else a share of them.
     """
 
     @field_validator("similarity", mode="before")

@@ -34,7 +34,7 @@ from distfms.methods.landmarks.read_similarities import (
     SimilarityReader,
 )
 from distfms.methods.landmarks.similarity import LandmarkMap, landmark_arrays, landmark_maps
-from distfms.methods.landmarks.squared import COLUMNS, of_fold
+from distfms.methods.landmarks.squared import of_fold
 from distfms.stats.base import Bundle, Folded, merge_tree
 from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
@@ -47,7 +47,7 @@ class Landmarks:
     Attributes
     ----------
     arrays : mapping of str to ndarray
-        Of a map to them; ``deviation`` of the columns.
+        Of a map to them.
     ids : ndarray of shape (L,)
         What names them.
     range : ndarray of shape (2,)
@@ -155,8 +155,8 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
     plan = plan if classes is None else classes.planned(plan)
     landmarks = run.step("landmarks", lambda: take_landmarks(run, form, plan))
     plain = landmark_maps(form.similarities, landmarks.arrays, landmarks.sample.train())
-    choice = read_choice(run, form, classes, landmarks.arrays, landmarks.sample, plain)
-    maps = all_maps(form, landmarks.arrays, plain, choice)
+    choice = read_choice(run, form, classes, landmarks.sample, plain)
+    maps = all_maps(plain, choice)
     memory = None
     if form.is_in_memory(plan.n_features):
         parts = landmarks.sample.parts
@@ -335,7 +335,7 @@ def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
     whole = {n: part.train() for n, part in statistics.members.items() if "@" not in n}
     for label, moments in whole.items():
         constant = moments.constant_columns()
-        if label != COLUMNS and constant[:-1].all():
+        if constant[:-1].all():
             raise DataError(
                 f"The similarity `{label}` is the same for all rows and landmarks: it is of no use."
             )

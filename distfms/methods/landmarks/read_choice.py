@@ -21,8 +21,8 @@ from distfms.methods.landmarks.candidates import (
     forms_of,
 )
 from distfms.methods.landmarks.form import LandmarkForm
-from distfms.methods.landmarks.similarity import LandmarkMap, column_map
-from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
+from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.landmarks.squared import coded, of_fold
 from distfms.stats.base import Folded
 from distfms.stats.sample import RowSample
 
@@ -43,7 +43,7 @@ class Choice:
     labels : tuple of str
         Of the similarities that models have, the best first.
     candidates : mapping of str to int
-        The best candidate of each similarity that was compared, and of the columns.
+        The best candidate of each similarity that was compared.
     maps : mapping of str to LandmarkMap
         By label, and without each fold (see `of_fold`) where a metric was learned.
     is_by_parts : bool
@@ -74,29 +74,24 @@ def read_choice(
     run: Run,
     form: LandmarkForm,
     classes: Classes | None,
-    arrays: Mapping[str, np.ndarray],
     sample: Folded[RowSample],
     plain: Mapping[str, LandmarkMap],
 ) -> Choice | None:
     """Compare candidates on a sample of the training rows; step ``candidates``.
 
-    None for a ranking, whose similarities are compared by NDCG.
+    None for a ranking, whose queries are not whole in a sample.
     """
     if form.options.task == "ranking":
         return None
-    maps = dict(plain)
-    columns = column_map(arrays, form.most_columns)
-    if COLUMNS in form.options.baselines and columns.n_landmarks:
-        maps[COLUMNS] = columns
     given = {s.label: dict(s.parameters).get("sigma") for s in form.similarities}
 
     def candidates() -> Choice:
-        rows = sampled_rows(form, classes, sample, len(columns.scale))
-        forms = forms_of(maps, form.metric_kinds, given)
+        rows = sampled_rows(form, classes, sample, len(next(iter(plain.values())).scale))
+        forms = forms_of(plain, form.metric_kinds, given)
         options = form.options
         judging = Judging(
             rows,
-            maps,
+            plain,
             forms,
             has_classes=options.task == "classification",
             has_levels=options.task == "ordinal",
@@ -117,8 +112,7 @@ def choice_of(form: LandmarkForm, judging: Judging, answers: Sequence[FoldAnswer
     of_all, *of_folds = answers
     compared = comparison(judging, of_folds)
     best = {label: compared.best_of(label) for label in judging.maps}
-    labels = [label for label in best if label != COLUMNS]
-    labels.sort(key=lambda label: compared.mean_loss(best[label]))
+    labels = sorted(best, key=lambda label: compared.mean_loss(best[label]))
     if form.options.is_auto:
         labels = labels[:1]
     has_folds = form.inputs.section.folds > 1
@@ -189,21 +183,9 @@ def merged_twins(sample: RowSample, n_features: int) -> RowSample:
     return merged
 
 
-def all_maps(
-    form: LandmarkForm,
-    arrays: Mapping[str, np.ndarray],
-    plain: Mapping[str, LandmarkMap],
-    choice: Choice | None,
-) -> dict[str, LandmarkMap]:
+def all_maps(plain: Mapping[str, LandmarkMap], choice: Choice | None) -> dict[str, LandmarkMap]:
     """Return the maps of all training rows, and of those without each fold."""
-    maps = {label: replace(mapping, ridge=_FIRST_RIDGE) for label, mapping in plain.items()}
-    if choice is not None:
-        maps = {}
-        for name, mapping in choice.maps.items():
-            if name.partition("@")[0] in choice.labels:
-                maps[name] = mapping
-    if COLUMNS in form.options.baselines:
-        maps[COLUMNS] = column_map(arrays, form.most_columns)
-        if choice is not None and COLUMNS in choice.maps:
-            maps[COLUMNS] = choice.maps[COLUMNS]
-    return maps
+    if choice is None:
+        return {label: replace(mapping, ridge=_FIRST_RIDGE) for label, mapping in plain.items()}
+    names = [name for name in choice.maps if name.partition("@")[0] in choice.labels]
+    return {name: choice.maps[name] for name in names}

@@ -1,8 +1,8 @@
-"""What models on landmarks are compared with: kernel regression and boosted trees."""
+"""What models on landmarks are compared with: a linear model, kernel regression, LightGBM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.frame.trees import FIXED, MOST_VALUES, fitted, scores
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.similarity import LandmarkMap
-from distfms.methods.landmarks.squared import LIGHTGBM, coded
+from distfms.methods.landmarks.squared import coded
 from distfms.stats.base import Folded
 from distfms.stats.sample import RowSample
 
@@ -28,7 +28,11 @@ _BLOCK_ROWS, _SIMILARITIES = 512, 2**25
 _JUDGED, _MOST_PAIRED = 4096, 50_000
 #: What references are judged by.
 _MEASURES = ("mse", "mae", "error")
+CONSTANT = "constant"
+LINEAR = "linear model on the columns"
 TREES = "LightGBM"
+#: Ridges of a linear model.
+_RIDGES = np.logspace(-4.0, 6.0, 21)
 #: Parameters of LightGBM that it has by itself.
 _DEFAULTS = {"num_leaves": 31, "num_iterations": 100, "seed": 0}
 
@@ -36,26 +40,49 @@ _DEFAULTS = {"num_leaves": 31, "num_iterations": 100, "seed": 0}
 def references(run: Run, data: LandmarkData) -> dict[str, Any]:
     """Return the errors of what is fitted to a sample of the rows, by name; within a step."""
     options = data.form.options
-    sample = data.landmarks.sample
     n_features = data.plan.n_features
     classes = data.class_values
-    errors = dict[str, Any]()
     if options.task == "ranking" or options.is_precomputed:
-        return errors
+        return {}
+    tried = dict[str, tuple[Predict, int]]()
+    most_rows = max(MOST_VALUES // n_features, 2)
+    if "columns" in options.baselines:
+        plain = next(iter(data.plain.values()))
+        tried[CONSTANT] = (partial(constant, options.task), _MOST_PAIRED)
+        tried[LINEAR] = (partial(linear_model, options.task, plain), most_rows)
     has_several = options.task == "classification" and len(classes or ()) > 2
     if "kernel_regression" in options.baselines and not has_several:
         for label, mapping in data.plain.items():
-            predict = partial(kernel_regression, mapping)
-            judge = partial(errors_on, predict, classes, n_features)
-            errors[f"kernel regression, {label}"] = reference_errors(
-                run.map, judge, sample, _MOST_PAIRED
-            )
-    if LIGHTGBM in options.baselines:
-        most_rows = max(MOST_VALUES // n_features, 2)
-        judge = partial(errors_on, partial(boosted_trees, options.task), classes, n_features)
-        fit = partial(run.map, what="Fitting LightGBM")
-        errors[TREES] = reference_errors(fit, judge, sample, most_rows)
+            name = f"kernel regression, {label}"
+            tried[name] = (partial(kernel_regression, mapping), _MOST_PAIRED)
+    if "lightgbm" in options.baselines:
+        tried[TREES] = (partial(boosted_trees, options.task), most_rows)
+    errors = dict[str, Any]()
+    for name, (predict, most) in tried.items():
+        judge = partial(errors_on, predict, classes, n_features)
+        errors[name] = reference_errors(run, judge, data.landmarks.sample, most)
     return errors
+
+
+def constant(
+    task: str, train: np.ndarray, target: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Predict the most frequent class, or the mean."""
+    answer = np.bincount(target.astype(int)).argmax() if task == "classification" else target.mean()
+    return np.full(rows.shape[1], float(answer)), 0
+
+
+def linear_model(
+    task: str, plain: LandmarkMap, train: np.ndarray, target: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Predict by logistic regression, or by the ridge that leaves rows out, on scaled columns."""
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+
+    if not np.ptp(target):
+        return constant(task, train, target, rows)
+    model = LogisticRegression(max_iter=1000) if task == "classification" else RidgeCV(_RIDGES)
+    model.fit(plain.scaled(train).T, target)
+    return np.asarray(model.predict(plain.scaled(rows).T), dtype=float), 0
 
 
 def kernel_regression(
@@ -122,47 +149,29 @@ Pair = tuple[RowSample, RowSample]
 
 
 def reference_errors(
-    fit: Callable[[Callable[[Pair], dict[str, Any]], Sequence[Pair]], Iterable[dict[str, Any]]],
-    judge: Callable[[Pair], dict[str, Any]],
-    sample: Folded[RowSample],
-    most_rows: int,
+    run: Run, judge: Callable[[Pair], dict[str, float]], sample: Folded[RowSample], most_rows: int
 ) -> dict[str, Any]:
-    """Judge a reference on held-out rows and on folds; it learns from so many others at most.
-
-    `fit` does tasks, as ``map`` does.
-    """
-    pairs = [(HELD_OUT, sample.train(), sample.test)]
+    """Judge a reference on held-out rows and on folds; it learns from so many others at most."""
+    pairs = {HELD_OUT: (sample.train(), sample.test)}
     if sample.n_folds > 1:
         for fold, rows in enumerate(sample.folds):
-            pairs.append((fold, sample.train_without(fold), rows))
-    parts = list[int]()
-    tasks = list[Pair]()
-    for part, train, rows in pairs:
+            pairs[fold] = (sample.train_without(fold), rows)
+    tasks = dict[int, Pair]()
+    for part, (train, rows) in pairs.items():
         if min(train.n_rows, rows.n_rows) > 1:
-            parts.append(part)
-            tasks.append((train.first(most_rows), rows))
-    errors = dict(zip(parts, fit(judge, tasks), strict=True))
+            tasks[part] = (train.first(most_rows), rows)
+    measured = run.map(judge, tasks.values(), "Fitting references")
+    errors = dict(zip(tasks, measured, strict=True))
     answer: dict[str, Any] = {}
     if HELD_OUT in errors:
         answer["test"] = errors.pop(HELD_OUT)
     if errors:
-        answer["validation"] = mean_errors(list(errors.values()))
-        answer["folds"] = []
-        for fold, of_fold in errors.items():
-            measures = {name: of_fold[name] for name in _MEASURES}
-            answer["folds"].append({"fold": fold, **measures})
+        answer["validation"] = {}
+        for name in next(iter(errors.values())):
+            of_folds = [of_fold[name] for of_fold in errors.values()]
+            answer["validation"][name] = float(np.mean(of_folds))
+        answer["folds"] = [{"fold": fold, **of_fold} for fold, of_fold in errors.items()]
     return answer
-
-
-def mean_errors(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what folds say together of a reference."""
-    means: dict[str, Any] = {}
-    for name in _MEASURES:
-        means[name] = float(np.mean([of_fold[name] for of_fold in errors]))
-    for name in ("n_guarded", "n_rows"):
-        means[name] = sum(of_fold[name] for of_fold in errors)
-    means["n_train"] = max(of_fold["n_train"] for of_fold in errors)
-    return means
 
 
 def errors_on(
@@ -184,5 +193,4 @@ def errors_on(
         **{name: float(measures[name][0]) for name in _MEASURES},
         "n_guarded": n_guarded,
         "n_train": train.n_rows,
-        "n_rows": held_out.n_rows,
     }

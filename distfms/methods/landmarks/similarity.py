@@ -325,8 +325,6 @@ class LandmarkMap:
 
 # --- maps from a sample of rows -----------------------------------------------------------------
 
-#: Columns of the linear model that is a reference: its statistics take the square of their number.
-MOST_COLUMNS = 2000
 #: Similarities that stay the same when all rows are moved.
 _OF_DISTANCES = ("manhattan", "gaussian", "laplace", "euclidean")
 #: Rows that the mean distance between rows is taken of.
@@ -357,7 +355,6 @@ def landmark_arrays(
     if not scale.any():
         raise DataError("All features are constant: all rows are the same.")
     arrays = {"shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
-    arrays["deviation"] = scales(moments, n_features, "standard")[1]
     if options.is_precomputed:
         return {**arrays, "landmarks": np.eye(n_features)}
     return {**arrays, "landmarks": pool.values[:n_features, :n_landmarks].T}
@@ -405,15 +402,6 @@ def landmark_maps(
         resolved = similarity.resolved(n_columns, sigma)
         maps[similarity.label] = replace(scaled, similarity=resolved)
     return maps
-
-
-def column_map(arrays: Mapping[str, np.ndarray], most: int) -> LandmarkMap:
-    """Return the map from features to these themselves, standardised; to none if too many."""
-    mean, deviation = arrays["fill"], arrays["deviation"]
-    if np.count_nonzero(deviation) > most:
-        deviation = np.zeros(len(mean))
-    places = np.zeros((np.count_nonzero(deviation), len(mean)), dtype=np.int8)  # not looked at
-    return LandmarkMap(Similarity(PRECOMPUTED), mean, deviation, mean, places)
 
 
 def transformed(transform: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -36,8 +36,6 @@ MEASURES = {"mse": False, "mae": False, "error": False, "loss": False} | dict.fr
 )
 """What `tune` compares models by, and whether more is better."""
 
-#: What a reference has in place of similarities: the columns themselves, or trees on them.
-COLUMNS, LIGHTGBM = "columns", "lightgbm"
 #: Name of models among answers.
 MODELS = "fold/models"
 #: Steps of Algorithm 2 before it is given up.
@@ -383,8 +381,6 @@ class LandmarkProcedure(Procedure):
 
     def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
         mapping = self.maps.get(of_fold(name, fold), self.maps[name])
-        if name == COLUMNS:
-            return SquaredProblem.of(moments, ridge=mapping.ridge)
         return SquaredProblem.of(
             moments,
             self.candidates,
@@ -401,8 +397,6 @@ class LandmarkProcedure(Procedure):
         """Return the landmarks in the order of choice, or the first ones."""
         squared = problem[rule.name]
         options = self.options
-        if rule.name == COLUMNS:
-            return LandmarkPath(rule.name, np.arange(squared.n_landmarks), squared.ridge)
         ridge = self.ridge(squared)
         if options.takes_steps and options.bound is not None:
             steps = squared_steps(squared, self.keep, ridge, options.bound)
@@ -425,8 +419,7 @@ class LandmarkProcedure(Procedure):
                 row[path.order] = path.weights[k - 1] if k else 0.0
             return weights
         # The bound of steps is not that of models beside them.
-        is_bounded = path.label != COLUMNS and not self.options.takes_steps
-        bound = self.options.bound if is_bounded else None
+        bound = None if self.options.takes_steps else self.options.bound
         return refitted(problem[path.label], path.order, sizes, path.ridge, bound)
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
@@ -448,8 +441,7 @@ class LandmarkProcedure(Procedure):
 
     def grid(self, path: LandmarkPath) -> np.ndarray:
         """Return the numbers of landmarks at which the curve has its points."""
-        n = len(path.order)
-        return np.array([0, n] if path.label == COLUMNS else ladder(n), dtype=np.float64)
+        return np.array(ladder(len(path.order)), dtype=np.float64)
 
     def score(
         self,

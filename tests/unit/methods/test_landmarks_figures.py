@@ -23,10 +23,8 @@ def finished(measure, linear=None, trees=None, is_better=True, task="regression"
         "test": {"n_rows": 125},
         "constant": {"answer": "the mean", "model_is_better": is_better},
     }
-    if linear:
-        metrics["linear"] = linear
-    if trees:
-        metrics["beside"] = {"LightGBM": trees}
+    beside = {"linear model on the columns": linear, "LightGBM": trees}
+    metrics["beside"] = {name: entry for name, entry in beside.items() if entry}
     return FinishedRun({"task": task}, metrics, {}, {}, {})
 
 

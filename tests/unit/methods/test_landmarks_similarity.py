@@ -9,7 +9,6 @@ from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     LandmarkMap,
     Similarity,
-    column_map,
     landmark_arrays,
     landmark_maps,
 )
@@ -58,10 +57,6 @@ def test_offsets_of_columns_cost_no_digits(name, offset):
         [Similarity(name), Similarity("linear")], arrays, sample
     ).values()
     assert not product.shift.any()  # it would be another similarity
-    columns = rows - rows.mean(axis=1, keepdims=True)
-    columns /= columns.std(axis=1, keepdims=True)
-    np.testing.assert_allclose(column_map(arrays, 3)(rows), columns, atol=1e-6)
-    assert column_map(arrays, 2)(rows).shape == (0, 60)
     found = mapping(rows)
     p = dict(mapping.similarity.parameters)
     expected = literal.embedding(name, rows.T, rows.T, p)
