@@ -157,7 +157,6 @@ class Fitted:
     model: Linear
     minimum: NewtonMinimum
     tolerance: float
-    n_passes: int
 
 
 MakePass = Callable[..., Sums]
@@ -180,20 +179,13 @@ def _path(label: str, order: np.ndarray, fits: Sequence[Fitted], ridge: float) -
     """Return models of several sizes as a path."""
     progress = []
     for fit in fits:
-        entry = {
-            "sizes": len(fit.model.weights),
-            "tolerance": fit.tolerance,
-            "n_passes": fit.n_passes,
-            "status": fit.minimum.status,
-            "gap": fit.minimum.gap,
-            "n_iterations": fit.minimum.n_iterations,
-        }
-        progress.append(entry)
+        size = len(fit.model.weights)
+        progress.append({"sizes": size, "status": fit.minimum.status, "gap": fit.minimum.gap})
     models = tuple(fit.model for fit in fits)
     return LandmarkPath(label, order, ridge, models=models, progress={"fits": progress})
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class PenalisedLoss:
     """The mean loss of models on some landmarks with a ridge, at parameters (k + E/P, P).
 
@@ -204,7 +196,6 @@ class PenalisedLoss:
     problem: SquaredProblem
     order: np.ndarray
     penalty: np.ndarray
-    n_passes: int = 0
 
     def model(self, loss: Loss, parameters: np.ndarray) -> Linear:
         """Return the model with these parameters."""
@@ -216,7 +207,6 @@ class PenalisedLoss:
 
     def at(self, loss: Loss, parameters: np.ndarray, kind: str = "model") -> Quadratic:
         """Return value and derivatives, by a pass over the rows."""
-        self.n_passes += 1
         sums = self.make_pass(loss, self.model(loss, parameters), kind)
         total = sums["weight"]
         pull = self.penalty @ parameters
@@ -307,7 +297,7 @@ class PassProcedure(LandmarkProcedure):
             )
             parameters = minimum.parameters
         model = objective.model(loss, parameters)
-        return Fitted(model, minimum, tolerance, objective.n_passes)
+        return Fitted(model, minimum, tolerance)
 
     def _unit(self, problem: SquaredProblem) -> float:
         """Return the unit of the loss of a number, with whose square squared weights grow."""
@@ -316,25 +306,21 @@ class PassProcedure(LandmarkProcedure):
         return float(np.sqrt(problem.target_variance)) or 1.0
 
     def search(self, problem: Any, rule: NamedRule) -> Any:
-        """Fit models on more and more landmarks, each beginning where the one before it ended."""
-        squared = problem.squared[rule.name]
-        keep = min(self.keep, squared.n_landmarks)
-        sizes = [k for k in ladder(keep) if 10 * k >= keep]
-        return self._search(problem, rule, sizes)
+        """Fit models on more and more landmarks, each beginning where the one before it ended.
 
-    def _search(self, problem: Any, rule: NamedRule, sizes: Sequence[int]) -> LandmarkPath:
-        """Fit models of some sizes; of `sparse`, choose a landmark after each fit."""
+        Of `sparse`, a landmark is chosen after each fit.
+        """
         squared = problem.squared[rule.name]
         make_pass = _maker(problem, rule.name)
         is_sparse = self.options.task == "sparse"
-        n_landmarks = sizes[-1]
-        order = np.arange(n_landmarks)
+        keep = min(self.keep, squared.n_landmarks)
+        sizes = [k for k in ladder(keep) if 10 * k >= keep]
+        order = np.arange(keep)
         fits = list[Fitted]()
         last = None
-        for k in range(1, n_landmarks + 1) if is_sparse else sizes:
+        for k in range(1, keep + 1) if is_sparse else sizes:
             if is_sparse:
-                following = self._next(make_pass, squared, order[: k - 1], last)
-                order[k - 1 :] = following
+                order[k - 1 :] = self._next(make_pass, squared, order[: k - 1], last)
             last = self.fitted(make_pass, squared, order[:k], last)
             if k in sizes:
                 fits.append(last)
