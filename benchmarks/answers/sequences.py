@@ -18,7 +18,7 @@ TABLES = (
 #: Those with groups and costs of their own.
 PRICED = ("breast_cancer",)
 #: What a job does that names its data; estimators are linear unless they are told to choose.
-OURS = {"by default": {"model": "auto", "folds": "auto"}}
+OURS = {"model": "auto", "folds": "auto"}
 
 
 def tables() -> list[str]:
@@ -31,7 +31,9 @@ def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]
         table = read(FOLDER, name, most)
     else:
         X, y = rows_of(name, most)
-        classes = name in CLASSES
-        table = Table(X, y == 0 if classes else y, {c: [c] for c in X}, classes=classes)
-    for way, (areas, spent) in one_split(table, split, OURS).items():
-        yield "ours" if way.startswith("ours") else way, float(1.0 - areas[0]), spent
+        if name in CLASSES:
+            table = Table.of_columns(X, y == 0, classes=True)
+        else:
+            table = Table.of_columns(X, y)
+    for way, (area, spent) in one_split(table, split, OURS).items():
+        yield way, 1.0 - area, spent
