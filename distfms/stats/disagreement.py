@@ -71,11 +71,9 @@ class Disagreement:
         n_variances = np.zeros(n_attributes)
         pairs = [np.zeros(0, dtype=np.int64)]  # of an object and a rater
         for attribute, (ragged, codes) in enumerate(zip(judgments, raters, strict=True)):
-            shared = _shared_judgments(ragged, codes)
-            sums[..., attribute] = shared.by_rater(n_raters)
-            variances[attribute] = shared.variances.sum()
-            n_variances[attribute] = shared.variances.size
-            pair = shared.objects * n_raters + shared.raters
+            sums[..., attribute], pair, of_objects = _by_rater(ragged, codes, n_raters)
+            variances[attribute] = of_objects.sum()
+            n_variances[attribute] = of_objects.size
             if not np.array_equal(pair, pairs[-1]):
                 pairs.append(pair)
         judged = np.unique(np.concatenate(pairs)) % max(n_raters, 1)
@@ -148,48 +146,31 @@ class Disagreement:
         return [(str(self.names[i]), int(self.n_objects[i]), float(times[i])) for i in ranked]
 
 
-@dataclass(frozen=True, eq=False)
-class _Shared:
-    """Judgments of one attribute by known raters, of objects with two judgments or more.
+def _by_rater(
+    ragged: Ragged, codes: Ragged, n_raters: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sum judgments of one attribute by known raters, of objects with two judgments or more.
 
-    Their `objects` and `raters`, the `squares` u, the variance s² of the other judgments
-    (`spreads`) where there are two or more, and the `variances` of these objects.
+    Returns Σ u, Σ s² and the number of pairs of each rater, shape (3, n_raters), with
+    u = (x − x̄)² k/(k − 1) and s² = (Σ(x − x̄)² − u)/(k − 2); a number for the object and the rater
+    of each of these judgments; and the variances of these objects.
     """
-
-    objects: np.ndarray
-    raters: np.ndarray
-    squares: np.ndarray
-    spreads: np.ndarray
-    is_pair: np.ndarray
-    variances: np.ndarray
-
-    def by_rater(self, n_raters: int) -> np.ndarray:
-        """Return Σ u, Σ s² and the number of pairs of each rater, shape (3, n_raters)."""
-        larger = ~self.is_pair
-        squares = np.bincount(self.raters, self.squares, n_raters)
-        spreads = np.bincount(self.raters[larger], self.spreads[larger], n_raters)
-        n_pairs = np.bincount(self.raters[self.is_pair], minlength=n_raters)
-        return np.stack((squares, spreads, n_pairs))
-
-
-def _shared_judgments(ragged: Ragged, codes: Ragged) -> _Shared:
-    """Return u = (x − x̄)² k/(k − 1) and s² = (Σ(x − x̄)² − u)/(k − 2) of each shared judgment."""
     counts = ragged.counts()
-    raters = codes.content()
+    codes_of_judgments = codes.content()
     is_shared = counts > 1
     object_of = np.repeat(np.arange(counts.size), counts)
-    kept = np.flatnonzero((raters >= 0) & is_shared[object_of])
+    kept = np.flatnonzero((codes_of_judgments >= 0) & is_shared[object_of])
     objects = object_of[kept]
+    raters = codes_of_judgments[kept].astype(np.int64)
     means, sums = ragged.means_and_squares()
     k = counts[objects]
     deviations = ragged.content()[kept] - means[objects]
     squares = deviations**2 * k / (k - 1)
     without_rater = np.maximum(sums[objects] - squares, 0.0)
-    return _Shared(
-        objects=objects,
-        raters=raters[kept],
-        squares=squares,
-        spreads=without_rater / np.maximum(k - 2, 1),
-        is_pair=k == 2,
-        variances=sums[is_shared] / (counts[is_shared] - 1),
-    )
+    is_pair = k == 2
+    n_free = np.maximum(k - 2, 1)
+    spreads = np.where(is_pair, 0.0, without_rater / n_free)
+    of_raters = [np.bincount(raters, values, n_raters) for values in (squares, spreads, is_pair)]
+    pairs = objects * n_raters + raters
+    variances = sums[is_shared] / (counts[is_shared] - 1)
+    return np.stack(of_raters), pairs, variances
