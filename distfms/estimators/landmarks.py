@@ -105,12 +105,17 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         Parameters
         ----------
         X : see `fit`
+            On Dask arrays, uses the kernels of dask-ml (``metrics.pairwise``) where available.
 
         Returns
         -------
         ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, k)
         """
         check_is_fitted(self)
+        if kind_of(X) == "dask-array" and self.missing == "error":
+            similarities = _by_dask_ml(self.map_, X)
+            if similarities is not None:
+                return similarities
         return self._similar(X, partial(_similarities, self.map_), (self._model.n_landmarks,))
 
 
@@ -122,6 +127,31 @@ def _of_features(names: tuple[str, ...], function: Any, batch: RowBatch) -> np.n
 
 def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
     return mapping(features).T
+
+
+def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
+    """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
+    name = mapping.similarity.name
+    parameters = dict(mapping.similarity.parameters)
+    if name not in ("linear", "gaussian", "sigmoid"):
+        return None
+    from dask_ml.metrics import pairwise
+
+    used = np.flatnonzero(mapping.scale > 0)
+    rows = (X[:, used] - mapping.shift[used]) / mapping.scale[used]
+    rows = rows.rechunk({1: -1})
+    transform = mapping.transform
+    if transform.size:
+        rows = rows * transform if transform.ndim == 1 else rows @ transform.T
+    landmarks = mapping.scaled(mapping.landmarks.T).T
+    landmarks = np.ascontiguousarray(landmarks)
+    if name == "gaussian":
+        variance = max(parameters["sigma"] ** 2, 1e-300)
+        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / variance)
+    names = {"a": "gamma", "r": "coef0"}
+    kernel = getattr(pairwise, f"{name}_kernel")
+    options = {names[key]: value for key, value in parameters.items()}
+    return kernel(rows, landmarks, **options)
 
 
 class LandmarkRegressor(JobRegressor, LandmarkBase):

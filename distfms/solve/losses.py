@@ -453,3 +453,41 @@ class OrdinalMargin(Loss):
         levels = np.arange(1, self.n_levels)[:, np.newaxis]
         above = scores[0] - self.thresholds(extra)[:, np.newaxis]
         return self.n_levels, above, target >= levels
+
+
+@dataclass(frozen=True)
+class AllMargins(OrdinalMargin):
+    """Σ_{j ≤ y} [f − b_j]_γ + Σ_{j > y} [b_j − f]_γ: margins from every threshold, not just two.
+
+    Thresholds b_j are parameters without constraints: they ascend where this loss is least.
+
+    References
+    ----------
+    Chu, Keerthi, "Support vector ordinal regression", Neural Computation 19 (2007): implicit
+    constraints (IMC), which appendix E.3 of Kar and Jain extends to similarities.
+    """
+
+    def start(self) -> np.ndarray:
+        """Return thresholds half-way between the levels."""
+        return np.arange(self.n_levels - 1) + 0.5
+
+    def offset(self, extra: np.ndarray) -> np.ndarray:
+        """Return none: moving all thresholds does the same."""
+        return np.zeros(1)
+
+    def shifts(self, target: Array) -> np.ndarray:
+        """Return how each score less a threshold moves with that."""
+        moved = -np.eye(self.n_levels - 1)[:, :, np.newaxis]
+        return np.broadcast_to(moved, (*moved.shape[:2], len(target)))
+
+    def thresholds(self, extra: np.ndarray) -> np.ndarray:
+        """Return the thresholds, ascending also where a fit ended a little early."""
+        return np.maximum.accumulate(extra)
+
+    def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
+        """Return loss and derivatives of the corners at all thresholds."""
+        levels = np.arange(1, self.n_levels)[:, np.newaxis]
+        side = np.where(target >= levels, 1.0, -1.0)
+        away = side * (scores - extra[:, np.newaxis])
+        value, slope, curvature = rounded(self.gamma - away, self.width)
+        return Slopes(value.sum(axis=0)[None], (-side * slope)[None], curvature[None])

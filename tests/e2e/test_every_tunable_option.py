@@ -48,6 +48,11 @@ CASES = {
         *("landmarks", "y", "mae", {**LANDMARKS, "loss": "epsilon_insensitive"}),
         {"smoothing": 2.0, **OF_ALL, "epsilon": 2.0},
     ),
+    "insensitive steps": (
+        *("landmarks", "y", "mae"),
+        {**SPARSE, "loss": "epsilon_insensitive", "selection": "steps"},
+        {"epsilon": 2.0, "bound": 1.0, "keep": 2, "smoothing": 2.0},
+    ),
     "ordinal": (
         *("landmarks", "level", "mae", {**LANDMARKS, "task": "ordinal", "spacing": 0.5}),
         {"ridge": 10.0, "gamma": 4.0, "spacing": 5.0},

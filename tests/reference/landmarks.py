@@ -83,10 +83,15 @@ def insensitive(y: float, epsilon: float) -> Corners:
     return [(1.0, -y - epsilon), (-1.0, y - epsilon)]
 
 
+def all_margins(level: int, thresholds: Vector, gamma: float) -> Corners:
+    """IMC: Σ_{j ≤ y} [f − b_j]_γ + Σ_{j > y} [b_j − f]_γ with [x]_γ = max(γ − x, 0), y from 0."""
+    below = [(-1.0, gamma + b) for b in thresholds[:level]]
+    return below + [(1.0, gamma - b) for b in thresholds[level:]]
+
+
 def margin(level: int, thresholds: Vector, gamma: float) -> Corners:
-    """EXC: [f − b_y]_γ + [b_{y+1} − f]_γ with [x]_γ = max(γ − x, 0), y from 0."""
-    below = [(-1.0, gamma + b) for b in thresholds[level - 1 : level] if level]
-    return below + [(1.0, gamma - b) for b in thresholds[level : level + 1]]
+    """EXC: the same of the thresholds beside the level alone."""
+    return all_margins(min(level, 1), thresholds[max(level - 1, 0) : level + 1], gamma)
 
 
 def hinge(is_class: bool) -> Corners:

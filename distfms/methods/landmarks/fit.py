@@ -19,12 +19,14 @@ from distfms.methods.frame.moments import NamedRule
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.squared import (
     MODELS,
+    STEPS_TOLERANCE,
     LandmarkPath,
     LandmarkProcedure,
     Linear,
     SquaredProblem,
     as_array,
     ladder,
+    stepwise,
 )
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, Slopes
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
@@ -220,6 +222,15 @@ class PenalisedLoss:
 # --- the procedure ------------------------------------------------------------------------------
 
 
+def _on_landmarks(
+    loss: Loss, problem: SquaredProblem, extra: np.ndarray, order: Any, weights: np.ndarray
+) -> Linear:
+    """Return the model with weights (k,) of landmarks."""
+    landmarks = np.array(order, dtype=np.intp)
+    offset = loss.offset(extra) - problem.mean[landmarks] @ weights
+    return Linear(landmarks, weights[:, np.newaxis], offset, extra)
+
+
 @dataclass(frozen=True, eq=False)
 class PassProblem:
     """Co-moments of similarities, and passes over the rows that they sum up.
@@ -305,13 +316,51 @@ class PassProcedure(LandmarkProcedure):
             return 1.0
         return float(np.sqrt(problem.target_variance)) or 1.0
 
-    def search(self, problem: Any, rule: NamedRule) -> Any:
+    def shards(self, problem: Any, rule: NamedRule) -> tuple[()]:
+        """Return none: gradients over rows tell which landmark is next."""
+        return ()
+
+    def _steps(self, problem: SquaredProblem, label: str, make_pass: MakePass) -> LandmarkPath:
+        """Take the steps of Algorithm 2, a pass for each; with an intercept all is centred."""
+        extra = self.start(problem)
+        unit = float(np.sqrt(problem.target_variance))
+        ridge = self.ridge(problem)
+        penalty = problem.added(ridge / unit)
+
+        model = partial(_on_landmarks, self.loss, problem, extra)
+
+        def slope(order: Any, weights: np.ndarray) -> np.ndarray:
+            sums = make_pass(self.loss, model(order, weights), "landmark")
+            gradient = sums["gradient"][:, 0] / sums["weight"]
+            return np.asarray(gradient + penalty[:, order] @ weights)
+
+        curvature = self.loss.steepest * np.diagonal(problem.covariance)[:-1]
+        bound = self.options.bound
+        assert bound is not None
+        steps = stepwise(
+            slope,
+            n_kept=min(self.keep, problem.n_landmarks),
+            bound=bound,
+            smoothness=float((curvature + np.diagonal(penalty)).max()),
+            least=STEPS_TOLERANCE * unit,
+        )
+        order = steps["order"]
+        models = [model(order[:0], np.zeros(0))]
+        if len(order):
+            sizes = ladder(len(order))
+            models = [model(order[:k], steps["weights"][k - 1, :k]) for k in sizes]
+        progress = {name: steps[name].item() for name in ("n_steps", "gap")}
+        return LandmarkPath(label, order, ridge, models=tuple(models), progress=progress)
+
+    def search(self, problem: Any, rule: NamedRule, **where: Any) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended.
 
         Of `sparse`, a landmark is chosen after each fit.
         """
         squared = problem.squared[rule.name]
         make_pass = _maker(problem, rule.name)
+        if self.options.takes_steps:
+            return self._steps(squared, rule.name, make_pass)
         is_sparse = self.options.task == "sparse"
         keep = min(self.keep, squared.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]

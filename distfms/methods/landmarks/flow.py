@@ -36,16 +36,18 @@ def landmarks(run: Run, job: Job) -> Finished:
 
     Steps: `categories` (levels of text), `classes` (of the target) or `queries` (gains of a
     ranking), `landmarks` (with a sample of the rows), `candidates` (similarity, metric, width and
-    ridge, compared on the sample), `statistics` (co-moments of similarities), `ridges` (again, of
-    all landmarks and rows), `tune` (with a grid), `number` (as many landmarks as pay), `select`
-    (the landmarks of every model; where fits take passes over the rows, the models themselves),
-    `evaluate` (errors on all rows, folds and held-out rows, and those of references).
+    ridge, compared on the sample), `statistics` (co-moments of similarities), `similarities` (of a
+    ranking, by NDCG), `ridges` (again, of all landmarks and rows), `tune` (with a grid), `number`
+    (as many landmarks as pay), `select` (the landmarks of every model; where fits take passes over
+    the rows, the models themselves), `evaluate` (errors on all rows, folds and held-out rows, and
+    those of references).
     """
     form: LandmarkForm = job.form
     for name in form.options.functions:
         user_function(name)  # now rather than after hours; whoever only checks a spec runs no code
     data = read_data(run, form)
     learner = learner_of(run, job, data)
+    learner = with_best_ranking(learner)
     learner, ridge_choice = with_ridges(learner)
     once = () if data.choice is None else ("similarity", "metric")
     options, tuning = choose_options(run, job, learner.points, once=once)
@@ -74,6 +76,32 @@ def learner_of(run: Run, job: Job, data: LandmarkData) -> Squared:
     kind = ByRanking if job.options.task == "ranking" else Squared
     kind = ByPasses if data.form.by_passes else kind
     return kind(run, job, data, data.labels)
+
+
+def with_best_ranking(learner: Squared) -> Squared:
+    """Return the learner with the best of several similarities of a ranking; step `similarities`.
+
+    Others were compared on the sample, which has no whole queries.
+    """
+    labels = learner.labels
+    if learner.data.choice is not None or len(labels) < 2:
+        return learner
+    place = learner.run.step("similarities", partial(best_ranking, learner))
+    others = [label for label in labels if label != labels[place]]
+    return replace(learner, labels=(labels[place], *others))
+
+
+def best_ranking(learner: Squared) -> int:
+    """Return the place of the similarity whose rankings are the best on the folds."""
+    procedure = learner.procedure(learner.job.options)
+    rules = procedure.rules[: len(learner.labels)]
+    ends = np.array([float(procedure.keep)])
+    items = [(rule, ends) for rule in rules]
+    work = fold_work(learner.job, partial(scored, procedure), items, [procedure] * len(items))
+    answers = learner.on_folds(work)
+    measure = learner.data.form.main_measure
+    values = [answers.values(number, measure)[0] for number in range(len(rules))]
+    return best(-np.array(values), answers.weight)
 
 
 def with_ridges(learner: Squared) -> tuple[Squared, FoldChoice | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import ON_RAY, Grid, Inputs, Job
+from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Grid, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
@@ -88,7 +88,13 @@ def _check(form: LandmarkForm) -> None:
             f"With the similarity `precomputed` all features are numbers; "
             f"{form.roles.text_features[0]!r} holds texts. Leave it out with `data.exclude`."
         )
-    if form.options.task == "ranking" and form.roles.query is None:
+    is_ranking = form.options.task == "ranking"
+    if len(form.similarities) > 1 and is_ranking and form.inputs.section.folds < 2:
+        raise SpecError(
+            "`landmarks.similarity` is a list for cross-validation to choose from by NDCG: set "
+            "`data.folds` to at least 2, or name one similarity."
+        )
+    if is_ranking and form.roles.query is None:
         raise SpecError(
             "The task `ranking` ranks the rows of a query: name the column of the query in "
             "`data.query`."
@@ -245,8 +251,9 @@ class LandmarkForm(RowForm):
             return embeddings
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
         n_folds = self.inputs.section.folds
-        of_rule = procedure.n_operations()
-        return {**embeddings, **actors_on_moments(n_folds, self.n_similarities, of_rule)}
+        candidates = {"candidates": NO_GAIN} if procedure.is_greedy else {}
+        folds = actors_on_moments(n_folds, self.n_similarities, procedure.n_operations())
+        return {**embeddings, **candidates, **folds}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""

@@ -37,6 +37,7 @@ from distfms.methods.frame.moments import (
     NamedRule,
     Solved,
     Tuned,
+    TunedItem,
     points_on_folds,
     scores_of,
     search_all,
@@ -49,7 +50,7 @@ from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.read_similarities import EmbeddedReader, LinearScores, split_learned
 from distfms.methods.landmarks.squared import MODELS, LandmarkPath, LandmarkProcedure
-from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, OrdinalMargin
+from distfms.solve.losses import AllMargins, EpsilonInsensitive, Loss, Margin, OrdinalMargin
 from distfms.stats.base import merge_tree
 
 #: Sets of rows that are judged as a whole.
@@ -154,22 +155,28 @@ class Squared:
         return self.fitted_on_folds(work)
 
     def with_measures(self, answers: FoldAnswers, work: FoldWork) -> FoldAnswers:
-        """Return answers to points of a grid, with what rows say of models in place of these."""
+        """Return answers with what rows of the folds say of their models in place of these."""
+        tuned = work.evaluate if isinstance(work.evaluate, Tuned) else None
         asked = dict[Key, Asked]()
         for number, item in enumerate(work.items):
-            label = item.procedure.rules[0].name
+            label = self.label_of(item)
+            procedure = item.procedure if tuned else None
             for fold, answer in zip(answers.folds, answers.answers[number], strict=True):
-                asked[number, fold] = Asked(item.procedure, label, answer["values"], fold)
+                models = answer["values" if tuned else MODELS]
+                asked[number, fold] = Asked(procedure, label, models, fold)
         measures = self.measures_of(self.judged(asked))
-        assert isinstance(work.evaluate, Tuned)
         items = []
         for number, of_item in enumerate(answers.answers):
-            measured = []
-            for fold, answer in zip(answers.folds, of_item, strict=True):
-                values = measures[number, fold][work.evaluate.measure]
-                measured.append({**answer, "values": values})
-            items.append(tuple(measured))
+            judged = [measures[number, fold] for fold in answers.folds]
+            if tuned:
+                judged = [{"values": measured[tuned.measure]} for measured in judged]
+            items.append(tuple(map(with_measured, of_item, judged)))
         return replace(answers, answers=tuple(items))
+
+    def label_of(self, item: Any) -> str:
+        """Return the similarity of an item: points of a grid, or a rule and its budgets."""
+        rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
+        return str(rule.name)
 
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
@@ -253,7 +260,7 @@ class Squared:
 
 def with_measured(answer: Answer, measures: Answer) -> Answer:
     """Return an answer with measures of its models in their place."""
-    kept = {name: array for name, array in answer.items() if name != MODELS}
+    kept = {name: array for name, array in answer.items() if name not in (MODELS, "values")}
     return {**kept, **measures}
 
 
@@ -365,10 +372,9 @@ class ByRanking(Squared):
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold: models by statistics, their rankings by rows."""
         answers = self.fitted_on_folds(work)
-        assert isinstance(work.evaluate, Tuned)
-        if work.evaluate.measure in RANKING_MEASURES:
-            return self.with_measures(answers, work)
-        return answers
+        if isinstance(work.evaluate, Tuned) and work.evaluate.measure not in RANKING_MEASURES:
+            return answers
+        return self.with_measures(answers, work)
 
     def judge(self, asked: Asked) -> Judge:
         """Return what measures models on rows."""
@@ -393,7 +399,8 @@ def loss_of(options: LandmarksOptions, n_classes: int, deviation: float) -> Loss
         width = options.smoothing * (deviation or 1.0)
         return EpsilonInsensitive(width, epsilon, has_intercept=options.intercept)
     if options.task == "ordinal":
-        return OrdinalMargin(
+        kind = AllMargins if options.loss == "all_margins" else OrdinalMargin
+        return kind(
             options.smoothing,
             n_classes,
             options.gamma,

@@ -19,7 +19,7 @@ _MOST_WORK = 2**37
 LOSSES = {
     "regression": ("squared", "epsilon_insensitive"),
     "sparse": ("squared", "epsilon_insensitive"),
-    "ordinal": ("margin",),
+    "ordinal": ("margin", "all_margins"),
     "classification": ("logistic", "hinge"),
     "ranking": ("squared",),
 }
@@ -83,12 +83,16 @@ class LandmarksOptions(Section):
     one by one; the others take them at random. `auto`: `classification` where the target holds
     texts, otherwise `regression`.
     """
-    loss: Literal["squared", "epsilon_insensitive", "margin", "hinge", "logistic"] | None = None
+    loss: (
+        Literal["squared", "epsilon_insensitive", "margin", "all_margins", "hinge", "logistic"]
+        | None
+    ) = None
     """`squared` (the default) or `epsilon_insensitive` for `regression` and `sparse`, `squared` for
-    `ranking` (to normalised gains), `margin` (from the two thresholds of a row's level) for
-    `ordinal`, `logistic` (the default) or `hinge` for `classification`, also where `task: auto`
-    finds classes for `epsilon_insensitive`. All but `squared` are fitted by passes over rows that
-    stay in memory where they fit.
+    `ranking` (to normalised gains), `margin` (the default: from the two thresholds of a row's
+    level) or `all_margins` (from all thresholds, which are learned) for `ordinal`, `logistic` (the
+    default) or `hinge` for `classification`, also where `task: auto` finds classes for
+    `epsilon_insensitive`. All but `squared` are fitted by passes over rows that stay in memory
+    where they fit.
     """
     epsilon: NonNegative | None = None
     """Error without a loss, in units of the target; by default a tenth of its standard deviation.
@@ -96,8 +100,8 @@ class LandmarksOptions(Section):
     gamma: Positive = 0.5
     """Margin that predictions keep from the thresholds of `ordinal`, whose levels are 1 apart."""
     spacing: NonNegative | None = None
-    """Learn the thresholds between the levels of `ordinal`, with at least this distance between
-    them; by default they are fixed half-way between the levels.
+    """Learn the thresholds of the loss `margin`, with at least this distance between them; by
+    default they are fixed half-way between the levels.
     """
     smoothing: Positive = 0.01
     """Width over which corners of a loss are rounded (1/β), in standard deviations of a target that
@@ -149,9 +153,10 @@ class LandmarksOptions(Section):
     """Which landmark `sparse` chooses next: the one that lowers the loss most once all weights are
     fitted again (`gain`), or the one along which the loss falls most steeply, after which all
     weights are fitted again (`gradient`: the paper's Algorithm 2, fully corrective). `steps` are
-    those of Algorithm 2 alone, of squared loss, without a refit and within a `bound`: they end
-    where no model within it has a mean loss that is lower by more than a thousandth of the target's
-    variance, or where another landmark would be one too many. With the loss
+    those of Algorithm 2 alone, without a refit and within a `bound`: they end where no model
+    within it has a mean loss that is lower by more than a thousandth of the target's variance (of
+    its deviation with `epsilon_insensitive`), or where another landmark would be one too many. With
+    the loss
     `epsilon_insensitive`, which `smoothing` rounds (1/β), each choice passes over the rows, and
     `gain` is the slope by similarities in units of their standard deviation.
     """
@@ -192,17 +197,16 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
+        if self.spacing is not None and self.loss == "all_margins":
+            raise ValueError("`spacing` is for the loss `margin`; leave it out with `all_margins`")
         if self.selection != "gain" and self.task != "sparse":
             raise ValueError(f"`selection: {self.selection}` is for the task `sparse`")
-        if self.takes_steps and (self.bound is None or self.chosen_loss != "squared"):
+        if self.takes_steps and self.bound is None:
             raise ValueError(
-                "`selection: steps` needs squared loss and a `bound`, the largest sum of weights' "
-                "sizes"
+                "`selection: steps` needs a `bound`, the largest sum of weights' sizes"
             )
         if self.task == "ranking" and self.metric not in ("auto", "none"):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
-        if self.task == "ranking" and len(self.similarity) > 1:
-            raise ValueError("the task `ranking` compares no similarities; name one")
         if self.keep is not None and self.landmarks != "auto" and self.keep > self.landmarks:
             raise ValueError(
                 f"`keep` is {self.keep}, but there are {self.landmarks} landmarks to choose from"

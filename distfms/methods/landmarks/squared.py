@@ -25,6 +25,7 @@ from distfms.methods.frame.judge import explained, squared_errors
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.solve.cholesky import Shard
 from distfms.solve.forward import ForwardProblem, forward
 from distfms.solve.linalg import symmetric_pinv
 from distfms.solve.newton import Domain
@@ -38,6 +39,8 @@ MEASURES = {"mse": False, "mae": False, "error": False, "loss": False} | dict.fr
 
 #: Name of models among answers.
 MODELS = "fold/models"
+#: Part of the target's variance, or deviation, by which no model may be better where steps end.
+STEPS_TOLERANCE = 1e-3
 #: Steps of Algorithm 2 before it is given up.
 _MOST_STEPS, _TINY = 100_000, float(np.finfo(float).tiny)
 
@@ -133,18 +136,23 @@ _CRITERIA = {"gain": "fr", "gradient": "omp-no-whiten"}
 
 
 def greedy(
-    problem: SquaredProblem, n_steps: int, ridge: float, selection: str = "gain"
+    problem: SquaredProblem, n_steps: int, ridge: float, selection: str = "gain", **where: Any
 ) -> np.ndarray:
     """Choose up to `n_steps` landmarks one by one, all weights refitted after each step.
 
-    Ends early where no landmark would lower the loss.
+    Ends early where no landmark would lower the loss. `where` has the pool and the shards of
+    `solve.forward.forward`, if there are any.
     """
-    gram = problem.penalised(ridge)
-    candidates = ForwardProblem.of_columns(
-        gram, problem.covariance[:-1, -1], problem.target_variance
-    )
-    path = forward(candidates, _CRITERIA[selection], max_groups=n_steps, while_gaining=True)
+    candidates = candidates_of(problem, ridge)
+    criterion = _CRITERIA[selection]
+    path = forward(candidates, criterion, max_groups=n_steps, while_gaining=True, **where)
     return path.order
+
+
+def candidates_of(problem: SquaredProblem, ridge: float) -> ForwardProblem:
+    """Return landmarks as `solve.forward` takes them, with the ridge in their Gram."""
+    gram = problem.penalised(ridge)
+    return ForwardProblem.of_columns(gram, problem.covariance[:-1, -1], problem.target_variance)
 
 
 def stepwise(
@@ -209,7 +217,11 @@ def stepwise(
 
 
 def squared_steps(
-    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float = 1e-3
+    problem: SquaredProblem,
+    n_kept: int,
+    ridge: float,
+    bound: float,
+    tolerance: float = STEPS_TOLERANCE,
 ) -> dict[str, np.ndarray]:
     """Take the steps of `stepwise` for squared loss; ε is a part of the variance of the target."""
     gram = problem.penalised(ridge)
@@ -393,7 +405,21 @@ class LandmarkProcedure(Procedure):
         """Return the ridge of the spec, or that of a problem."""
         return problem.ridge if self.options.ridge is None else self.options.ridge
 
-    def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
+    @property
+    def is_greedy(self) -> bool:
+        """Whether landmarks are chosen one by one, by co-moments."""
+        return self.options.task == "sparse" and not self.options.takes_steps
+
+    def shards(self, problem: Any, rule: NamedRule) -> Sequence[Shard]:
+        """Return the runs of landmarks that are chosen from, where they are chosen one by one."""
+        if not self.is_greedy:
+            return ()
+        squared = problem[rule.name]
+        return candidates_of(squared, self.ridge(squared)).shard.cut()
+
+    def search(
+        self, problem: Mapping[str, SquaredProblem], rule: NamedRule, **where: Any
+    ) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
         squared = problem[rule.name]
         options = self.options
@@ -406,7 +432,7 @@ class LandmarkProcedure(Procedure):
             )
         order = np.arange(min(self.keep, squared.n_landmarks))
         if options.task == "sparse":
-            order = greedy(squared, self.keep, ridge, options.selection)
+            order = greedy(squared, self.keep, ridge, options.selection, **where)
         return LandmarkPath(rule.name, order, ridge)
 
     def weights(

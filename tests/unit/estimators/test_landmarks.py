@@ -1,8 +1,11 @@
 """What only the estimators with landmarks do: similarities, classes, levels."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
 import pytest
+from dask_ml.metrics import pairwise
 from distributed import Client, wait
 
 from distfms import LandmarkRegressor
@@ -16,24 +19,38 @@ def rows(n=300, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("name", "metric"), [("sigmoid", "none"), ("gaussian", "diagonal"), ("laplace", "full")]
+    ("name", "scaling", "metric"),
+    [
+        *((n, "standard", "none") for n in ("linear", "gaussian", "sigmoid")),
+        *(("gaussian", "standard", metric) for metric in ("diagonal", "full")),
+        ("laplace", "standard", "full"),
+    ],
 )
-def test_similarities_of_dask_arrays(name, metric):
+def test_similarities_of_dask_arrays(monkeypatch, name, scaling, metric):
     X, y = rows()
     more = np.column_stack([X, np.ones(300)])
-    model = LandmarkRegressor(name, landmarks=20, metric=metric, folds=0).fit(more, y)
+    model = LandmarkRegressor(name, landmarks=20, metric=metric, scaling=scaling, folds=0).fit(
+        more, y
+    )
     assert model.metric_["kind"] == metric
+    of_dask_ml = []
+    for kernel in ("linear", "rbf", "sigmoid"):
+        own = getattr(pairwise, f"{kernel}_kernel")
+        spied = partial(lambda own, *a, **k: of_dask_ml.append(own) or own(*a, **k), own)
+        monkeypatch.setattr(pairwise, f"{kernel}_kernel", spied)
     given = da.from_array(more, chunks=(90, 2))
     lazy = model.transform(given)
     predicted = model.predict(given)
     assert (isinstance(lazy, da.Array), isinstance(predicted, da.Array)) == (True, True)
+    assert len(of_dask_ml) == (scaling == "standard" and name != "laplace")
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(predicted.compute(), model.predict(more), rtol=1e-9)
 
 
 def test_a_cluster_of_dask_computes_similarities_and_learns_from_its_rows():
     X, y = rows()
-    options = {"similarity": "gaussian", "landmarks": 20, "metric": "none", "folds": 0}
+    options = {"similarity": "gaussian", "landmarks": 20}
+    options |= {"metric": "none", "folds": 0}
     alone = LandmarkRegressor(**options).fit(X, y)
     with dask_cluster(2, processes=False) as cluster, Client(cluster) as client:
         given = da.from_array(X, chunks=(90, 3)).persist()

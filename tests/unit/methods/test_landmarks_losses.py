@@ -7,11 +7,12 @@ import pytest
 from scipy.optimize import minimize
 
 from distfms.methods.frame.moments import NamedRule
+from distfms.methods.landmarks import fit
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import SquaredProblem
-from distfms.solve.losses import EpsilonInsensitive, Margin, OrdinalMargin
+from distfms.solve.losses import AllMargins, EpsilonInsensitive, Margin, OrdinalMargin
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
@@ -62,6 +63,9 @@ def literal_cost(loss, K, y, parameters):
         return corner(np.abs(f + shift - y) - loss.epsilon).mean()
     if isinstance(loss, Margin):
         return corner(1 - np.where(y > 0, 1, -1) * (f + shift)).mean()
+    if isinstance(loss, AllMargins):
+        corners = [literal.all_margins(int(level), beside, loss.gamma) for level in y]
+        return np.mean([literal.loss(*row, corner) for row in zip(f, corners, strict=True)])
     shift = shift if loss.spacing is None else 0.0
     inner = 0.5 + np.arange(loss.n_levels - 1) if loss.spacing is None else np.cumsum(beside)
     b = np.r_[-1e9, inner, 1e9]
@@ -79,6 +83,7 @@ def literal_cost(loss, K, y, parameters):
         OrdinalMargin(0.05, 4, 0.5, None),
         OrdinalMargin(0.05, 4, 0.5, 0.5),
         OrdinalMargin(0.05, 4, 0.5, 1.5),
+        AllMargins(0.05, 4, 0.5, None),
         EpsilonInsensitive(0.05, 0.2, has_intercept=False),
         Margin(0.05, 2, False, has_intercept=False),
         OrdinalMargin(0.05, 4, 0.5, None, has_intercept=False),
@@ -119,7 +124,10 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
     assert (results[5:] >= least).all()
     if bound is not None:
         assert np.sqrt(5) * np.linalg.norm(results[:5]) <= bound * (1 + 1e-12)
-    if isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
+    if isinstance(loss, AllMargins):
+        ascending = loss.thresholds(results[-n:])
+        np.testing.assert_array_equal(ascending, results[-n:])  # in order unasked
+    elif isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
         fixed, _ = fitted(replace(loss, spacing=None), K, y, ridge=ridge, bound=bound)
         assert ours.minimum.value <= fixed.minimum.value
         assert np.isclose(results[-n:], 0.5).any()
@@ -156,3 +164,42 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
         slopes = slopes / K.std(axis=0)
         assert path.order[k] == np.argmax(slopes)
         assert slopes[path.order[:k]].max() < 0.05 * slopes.max()
+
+
+@pytest.mark.parametrize(
+    ("most", "tolerance", "intercept"),
+    [(6, 0.02, True), (2, 0.02, True), (6, 10.0, True), (6, 0.02, False)],
+)
+def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(
+    most, tolerance, intercept, monkeypatch
+):
+    monkeypatch.setattr(fit, "STEPS_TOLERANCE", tolerance)
+    K, y = rows(n=60, n_landmarks=6)
+    loss = EpsilonInsensitive(0.5, 0.2, has_intercept=intercept)
+    rule, bound = NamedRule("own"), 6.0
+    parts = [EmbeddedRows(0, {"own": np.ascontiguousarray(K.T)}, y, np.ones(60))]
+    own = {"task": "sparse", "selection": "steps", "bound": bound, "ridge": 0.0}
+    own |= {"loss": "epsilon_insensitive", "intercept": intercept}
+    options = LandmarksOptions(**own, keep=most)
+    procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
+    moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
+    problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
+    path = procedure.search(problem, rule)
+    level = y.mean() if intercept else 0.0
+    centred = K - K.mean(axis=0) if intercept else K
+    epsilon = tolerance * np.sqrt(np.mean((y - level) ** 2))
+    smoothness = np.mean(centred**2, axis=0).max() / 0.5
+    wanted = literal.sparse_steps(
+        *(centred, y - level, bound, epsilon, smoothness, 10_000),
+        lambda t: literal.smoothed_slope(t, 0.2, 1 / 0.5),
+    )
+    within = [w for w in wanted if np.count_nonzero(w) <= most]
+    assert path.progress["n_steps"] == len(within) > (5 if tolerance < 1 else -1)
+    assert (path.progress["gap"] <= epsilon) == (most == 6)
+    for model in path.models:
+        dense = np.zeros(6)
+        dense[model.landmarks] = model.weights[:, 0]
+        few = [np.zeros(6), *(w for w in wanted if np.count_nonzero(w) <= len(model.weights))]
+        np.testing.assert_allclose(dense, few[-1], rtol=1e-9, atol=1e-12)
+        scores = model.scores(K.T[model.landmarks])[0]
+        np.testing.assert_allclose(scores, centred @ dense + level, atol=1e-9)

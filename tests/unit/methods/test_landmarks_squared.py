@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from distfms.engine.local import SerialPool
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.references import kernel_regression
@@ -11,10 +12,12 @@ from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
     NamedRule,
     SquaredProblem,
+    candidates_of,
     greedy,
     refitted,
     squared_steps,
 )
+from distfms.solve import shards
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
@@ -32,6 +35,16 @@ def problem_of(K, y, intercept=True):
 
 def moments_of(K, y):
     return CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
+
+
+def test_actors_choose_the_landmarks_that_one_process_does(monkeypatch):
+    monkeypatch.setattr(shards, "BLOCK_COLUMNS", 4)
+    problem = problem_of(*rows())
+    cut = candidates_of(problem, 1e-3).shard.cut()
+    assert len(cut) > 1
+    with SerialPool() as pool:
+        chosen = greedy(problem, 6, 1e-3, pool=pool, shards=cut)
+    assert chosen.tolist() == greedy(problem, 6, 1e-3).tolist()
 
 
 def test_greedy_takes_what_lowers_the_loss_most():
