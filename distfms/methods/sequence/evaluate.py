@@ -28,12 +28,7 @@ PLATEAU_COST = 0.20
 
 
 def timeliness(
-    cost: np.ndarray,
-    value: np.ndarray,
-    *,
-    stop: float | None = None,
-    final: float | None = None,
-    steps: bool = False,
+    cost: np.ndarray, value: np.ndarray, *, stop: float | None = None, final: float | None = None
 ) -> float:
     """Area under value against cost over the whole area, stop × final value.
 
@@ -46,9 +41,6 @@ def timeliness(
         the last cost.
     final : float, optional
         Value that the whole area is measured with. Default: the last value.
-    steps : bool
-        Whether the curve stays where it is between its points, as predictions do, or runs
-        linearly, as in the paper.
 
     Returns
     -------
@@ -63,10 +55,8 @@ def timeliness(
         return 0.0
     inside = cost < stop
     cut_cost = np.append(cost[inside], stop)
-    if steps:
-        area = float(value[inside] @ np.diff(cut_cost))
-    else:
-        area = float(np.trapezoid(np.append(value[inside], np.interp(stop, cost, value)), cut_cost))
+    cut_value = np.append(value[inside], np.interp(stop, cost, value))
+    area = float(np.trapezoid(cut_value, cut_cost))
     return area / ((stop - float(cost[0])) * final)
 
 
@@ -204,7 +194,6 @@ def _timeliness(
     return {
         name: {
             "timeliness": area(curve.cost, curve.value, stop=end),
-            "step_timeliness": area(curve.cost, curve.value, stop=end, steps=True),
             "alpha": alpha,
             "stopping_cost": stopping_cost(curve.cost, curve.value, alpha),
             "alpha_timeliness": area(curve.cost, curve.value, stop=cut),

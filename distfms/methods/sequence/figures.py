@@ -31,7 +31,6 @@ SUBTITLE = "Feature-group sequencing"
 
 #: Columns of the table of timeliness, by their names in ``metrics.json``.
 _TIMELINESS = {
-    "step_timeliness": "As steps",
     "timeliness": "Timeliness",
     "alpha": "α",
     "stopping_cost": "Cost at α",
@@ -130,7 +129,7 @@ def _chosen_figure(run: FinishedRun, curve: Curve, measure: str, oracle: Curve |
 def _timeliness_table(run: FinishedRun) -> Table:
     """Rank the rules by timeliness."""
     by_name = run.metrics["timeliness"]
-    ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["step_timeliness"]) or 0.0))
+    ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["timeliness"]) or 0.0))
     reference = "omp" if "omp" in by_name else rule_title(run.selection["rule"])
     return Table(
         [
@@ -139,10 +138,10 @@ def _timeliness_table(run: FinishedRun) -> Table:
             for name in ranked
         ],
         f"Timeliness: area under explained {what(run)} against cost, as a share of the whole (1: "
-        "all explained at no cost); in steps, like predictions, and with the straight lines of "
-        "the paper. Cost at α: cost at which a rule reaches the share α of the final training "
-        f"objective. α-timeliness: the same area up to the cost at which {reference} reaches it, "
-        "on training and held-out rows. Bold: the chosen rule.",
+        "all explained at no cost), with straight lines between groups. Cost at α: cost at which a "
+        f"rule reaches the share α of the final training objective. α-timeliness: the same area "
+        f"up to the cost at which {reference} reaches it, on training and held-out rows. Bold: the "
+        "chosen rule.",
         {"α": "percent"},
         emphasis=[i for i, name in enumerate(ranked) if name == run.selection["rule"]],
     )

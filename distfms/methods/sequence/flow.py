@@ -296,7 +296,6 @@ def selection_of(
             for rule, path in zip(learner.rules.of_budgets, sets, strict=True)
         ],
         "timeliness": timeliness(*curve),
-        "step_timeliness": timeliness(*curve, steps=True),
         "n_candidates": path.n_candidates,
         "notes": [*path.notes, *notes_on(path, options), *outline.notes()],
     }

@@ -29,7 +29,7 @@ from distfms.methods.sequence.sparse import sparse_sequence
 from distfms.solve.cholesky import Shard
 from distfms.solve.costs import GroupCosts
 
-MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
+MEASURES = {"timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
 
 
@@ -202,14 +202,14 @@ class SequenceProcedure(Procedure):
         """Measure sequences that end after so many groups, on a fold."""
         path, curve = self.found_on(fold, self.rules[0])
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
-        if not measure.endswith("timeliness"):
+        if measure != "timeliness":
             return curve[measure if measure in ("mse", "deviance") else self.share][last]
         # On one scale for all points: what all groups cost, and all that can be explained.
         whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
-        scale: dict[str, Any] = {"stop": whole, "final": 1.0, "steps": measure == "step_timeliness"}
         cost = path.curve_cost
         value = curve[self.share]
-        return np.array([timeliness(cost[: k + 1], value[: k + 1], **scale) for k in last])
+        areas = [timeliness(cost[: k + 1], value[: k + 1], stop=whole, final=1.0) for k in last]
+        return np.array(areas)
 
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""

@@ -20,8 +20,6 @@ VALUE = np.array([0.0, 0.5, 0.7, 0.8])
     ("options", "area", "end"),
     [
         ({}, 0.25 + 2 * 0.6 + 4 * 0.75, 7),
-        ({"steps": True}, 2 * 0.5 + 4 * 0.7, 7),
-        ({"steps": True, "stop": 2.0}, 1 * 0.5, 2),
         ({"stop": 2.0}, 0.25 + 1 * 0.55, 2),  # between two points: value 0.6
         ({"stop": 3.0}, 0.25 + 1.2, 3),
         ({"stop": 10.0}, 0.25 + 1.2 + 3.0 + 3 * 0.8, 10),  # stays where it ends
@@ -35,9 +33,8 @@ def test_areas_by_hand(options, area, end):
 
 
 def test_timeliness_counts_from_the_cost_of_the_first_model():
-    for steps in (False, True):
-        later = timeliness(COST + 5.0, VALUE, stop=8.0, steps=steps)
-        assert later == pytest.approx(timeliness(COST, VALUE, stop=3.0, steps=steps))
+    later = timeliness(COST + 5.0, VALUE, stop=8.0)
+    assert later == pytest.approx(timeliness(COST, VALUE, stop=3.0))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def metrics():
 def timely(value, stop):
     return {
         "timeliness": value,
-        "step_timeliness": value - 0.05,
         "alpha": 0.9,
         "stopping_cost": stop,
         "alpha_timeliness": value - 0.1,
