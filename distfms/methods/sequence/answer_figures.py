@@ -276,6 +276,7 @@ def share_name(run: FinishedRun) -> str:
 
 def curve_chart(lines: Sequence[Line], run: FinishedRun, measure: str, of: str) -> str:
     """Draw curves of a measure against the cost spent."""
+    stop = run.metrics["stop"]
     limits: tuple[float | None, float | None] = (None, None)
     bottom, top = value_range(lines)
     if measure not in NATURAL:
@@ -288,7 +289,7 @@ def curve_chart(lines: Sequence[Line], run: FinishedRun, measure: str, of: str) 
         title=f"{measure_title(measure, True)} {of}",
         xlabel="cost spent",
         ylabel=measure_title(measure),
-        marks=_stop_line(run),
+        marks={f"stop after {count(stop['n_groups'], 'group')}": stop["spent"]},
         y_limits=limits,
         y_percent=not measure.startswith("ndcg"),
     )
@@ -304,11 +305,6 @@ def ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
 def all_fitted(run: FinishedRun) -> bool:
     """Return whether a model was fitted after each group."""
     return all(step["gain"] is not None for step in run.selection["sequence"])
-
-
-def _stop_line(run: FinishedRun) -> dict[str, float]:
-    stop = run.metrics["stop"]
-    return {f"stop after {count(stop['n_groups'], 'group')}": stop["spent"]}
 
 
 def names_of(steps: Sequence[Step]) -> str:

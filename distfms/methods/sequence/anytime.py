@@ -380,16 +380,13 @@ class AnytimeSession:
         """
         within = checked_budget(budget, "budget")
         limit = math.inf if within is None else within
-        while self._affords(limit) and not self.expired:
+        most = longest_affordable(self._predictor.spent, limit)
+        while self.n_groups < most and not self.expired:
             group = self.next_group()
             if group is None or group not in compute:
                 break
             self.deliver(group, compute[group]())
         return self.prediction
-
-    def _affords(self, budget: float) -> bool:
-        """Return whether a budget pays for the next group."""
-        return self.n_groups < longest_affordable(self._predictor.spent, budget)
 
     def _update(self) -> None:
         """Extend the prefix over all groups that are there, and predict."""

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import Judge, LossSums
+from distfms.methods.frame.judge import LossSums
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.form import NO_FOLDS
 from distfms.methods.sequence.judged import few_rows
@@ -77,9 +77,11 @@ def report_of(
         threshold = best_threshold(sums_of["validation"].of_classes(-1), rule)
         counts = at_threshold(counts, threshold)
     report = class_report(counts, names, rows, calibrated=True, threshold=threshold)
-    report["folds"] = [
-        {"fold": fold, **_fold_measures(learner.judge, sums)} for fold, sums in of_folds.items()
-    ]
+    report["folds"] = []
+    for fold, sums in of_folds.items():
+        measures = learner.judge.measures(sums)
+        entry = {name: number_or_none(measures[name][-1]) for name in ("auroc", "accuracy")}
+        report["folds"].append({"fold": fold, **entry})
     if data.class_weights is None:
         return {"classes": report}
     if options.threshold == 0.5 and len(names) == 2:
@@ -106,8 +108,3 @@ def spent_without_folds(
     choices = chosen_on_other_folds([candidate], folds.weight)
     spent = [float(costs[prefix]) for _, prefix in choices]
     return dict(zip(folds.folds, spent, strict=True))
-
-
-def _fold_measures(judge: Judge, sums: LossSums) -> dict[str, float | None]:
-    measures = judge.measures(sums)
-    return {name: number_or_none(measures[name][-1]) for name in ("auroc", "accuracy")}

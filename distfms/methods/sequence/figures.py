@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.answer_figures import (
-    Step,
     all_fitted,
     answer_blocks,
     curve_chart,
@@ -151,25 +150,10 @@ def _timeliness_table(run: FinishedRun) -> Table:
 
 
 def _sequence_blocks(run: FinishedRun) -> list[Block]:
-    rows = _rows(run.selection["sequence"])
-    return [Text(_rule(run.selection)), _sequence_table(rows)]
-
-
-def _rule(selection: Mapping[str, Any]) -> str:
-    parts = [
-        f"Rule: {rule_title(selection['criterion'])}",
-        "gain per cost" if selection["cost_aware"] else "cost-blind",
-        *(["doubling"] if selection["doubling"] else []),
-        f"ridge {number(selection['ridge'])}",
-        f"{selection['family']} family",
-    ]
-    return f"{', '.join(parts)}. If interrupted, predict with the groups computed so far."
-
-
-def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """List the steps with their costs and gains, where these are known."""
+    """List the first steps with their costs and gains, where these are known."""
+    steps = run.selection["sequence"]
     rows = []
-    for place, step in enumerate(steps, 1):
+    for place, step in enumerate(steps[:_STEPS_SHOWN], 1):
         gain = step["gain"]
         has_rate = gain is not None and step["cost"]
         rows.append(
@@ -184,13 +168,19 @@ def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
                 "Explained": step["explained_variance"],
             }
         )
-    return rows
-
-
-def _sequence_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Show the first steps of a sequence."""
     caption = "The sequence with its costs and gains, on the training rows."
-    if any(row["Gain"] is None for row in rows):
+    if not all_fitted(run):
         caption += " Groups without a gain were fitted together with those that follow."
-    caption += more(len(rows), _STEPS_SHOWN, "in selection.json")
-    return Table(rows[:_STEPS_SHOWN], caption, {"Explained": "percent"})
+    caption += more(len(steps), _STEPS_SHOWN, "in selection.json")
+    return [Text(_rule(run.selection)), Table(rows, caption, {"Explained": "percent"})]
+
+
+def _rule(selection: Mapping[str, Any]) -> str:
+    parts = [
+        f"Rule: {rule_title(selection['criterion'])}",
+        "gain per cost" if selection["cost_aware"] else "cost-blind",
+        *(["doubling"] if selection["doubling"] else []),
+        f"ridge {number(selection['ridge'])}",
+        f"{selection['family']} family",
+    ]
+    return f"{', '.join(parts)}. If interrupted, predict with the groups computed so far."

@@ -195,14 +195,6 @@ def candidate_of(learner: Learner, path: Path, folds: FoldAnswers | None) -> Can
     return Candidate(losses, grid_of(learner.procedure.grid(path)))
 
 
-def rivals_of(learner: Learner, candidate: Candidate) -> list[Candidate]:
-    """Return what the chosen kind and ridge were chosen among, of the same folds."""
-    ridges = learner.data.ridges
-    rivals = [*learner.data.rivals, *([] if ridges is None else ridges.others())]
-    n_folds = candidate.losses.shape[1]
-    return [rival for rival in rivals if rival.losses.shape[1] == n_folds]
-
-
 def scores_at_stop(
     learner: Learner,
     path: Path,
@@ -213,7 +205,12 @@ def scores_at_stop(
     """Return what is explained of each fold where predictions stop, which it did not choose."""
     share = learner.procedure.share
     if stop["rule"] == "one_standard_error" and candidate is not None:
-        return honest_at_stop([candidate, *rivals_of(learner, candidate)], folds, share)
+        # What the kind and the ridge were chosen among, of the same folds.
+        ridges = learner.data.ridges
+        rivals = [*learner.data.rivals, *([] if ridges is None else ridges.others())]
+        n_folds = candidate.losses.shape[1]
+        rivals = [rival for rival in rivals if rival.losses.shape[1] == n_folds]
+        return honest_at_stop([candidate, *rivals], folds, share)
     which = chosen_rule(learner, path, stop)
     return at_stop(folds, share, *which, learner.procedure.grid(path))
 

@@ -206,12 +206,14 @@ class Learner(ABC):
         """Return the measures of models of prefixes; see `judged.measures_of`."""
         return measures_of(self.judge, sums, self.data.class_shares)
 
-    def judged_here(self, models: PrefixModels, parts: Sequence[int]) -> LossSums:
+    def judged_here(
+        self, models: PrefixModels, parts: Sequence[int], data: SequenceData | None = None
+    ) -> LossSums:
         """Judge models on the rows in memory of folds, or on held-out ones; not as rankings."""
-        sample = self.data.sample
-        assert sample is not None
+        data = data or self.data
+        assert data.sample is not None
         scores = PrefixScores(models)
-        rows = sample.rows_of(self.data.plan, parts)
+        rows = data.sample.rows_of(data.plan, parts)
         return self.judge.of_rows(scores, rows, scores.n_scores)
 
 
@@ -220,10 +222,7 @@ class ByStatistics(Learner):
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate points of a grid; within a step."""
-        data = self.data
-        if not data.step:
-            return evaluate_here(work, data.statistics, nullcontext)
-        return evaluate_on_folds(self.run, data.statistics, replace(work, step=data.step))
+        return on_statistics(self.run, self.data, work)
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
@@ -374,6 +373,13 @@ class ByRows(Learner):
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
             answers[unit] = evaluated(work, fold, unit[1])
         return pooled(arranged(work, answers))
+
+
+def on_statistics(run: Run, data: SequenceData, work: FoldWork) -> FoldAnswers:
+    """Evaluate on folds of statistics; of rows in memory, in this process."""
+    if not data.step:
+        return evaluate_here(work, data.statistics, nullcontext)
+    return evaluate_on_folds(run, data.statistics, replace(work, step=data.step))
 
 
 def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:

@@ -96,11 +96,6 @@ class SequenceOutline:
     dropped_groups: tuple[str, ...] = ()
 
     @property
-    def n_targets(self) -> int:
-        """Number of targets P; also YᵀY/n summed over them, as they are standardised."""
-        return len(self.scaling.target_names)
-
-    @property
     def outline(self) -> SequenceOutline:
         """The problem without its matrices."""
         content = {field.name: getattr(self, field.name) for field in fields(SequenceOutline)}

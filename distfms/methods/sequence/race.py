@@ -15,6 +15,7 @@ import numpy as np
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.trees import QUICK
 from distfms.methods.sequence.choice import BUDGET_SHARES, Candidate, best_candidate
 from distfms.methods.sequence.data import SequenceData, on_sample, splines_of_sample, with_knots
 from distfms.methods.sequence.learners import ByRows, learner_of
@@ -207,7 +208,7 @@ class Race:
         job = with_options(self.job, model=TREES, criterion=criterion)
         # As many trees everywhere tell orders apart in half of the time.
         form = self.data.form
-        trees = {"num_iterations": self.reference.n_quick, **form.options.lightgbm}
+        trees = {"num_iterations": min(self.reference.n_trees, QUICK), **form.options.lightgbm}
         quick = replace(self.data, form=with_options(form, lightgbm=trees))
         learner = learner_of(self.run, job, on_sample(quick))
         assert isinstance(learner, ByRows)

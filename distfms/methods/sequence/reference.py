@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.choose import best
-from distfms.methods.frame.contract import FoldAnswers, Run
+from distfms.methods.frame.contract import Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judge import HELD_OUT, LossSums
-from distfms.methods.frame.trees import QUICK, gains_by_feature
+from distfms.methods.frame.trees import gains_by_feature
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
-from distfms.methods.sequence.judged import PrefixScores, shares_of_mean
+from distfms.methods.sequence.judged import shares_of_mean
 from distfms.methods.sequence.learners import Learner, Scores
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
@@ -72,11 +72,6 @@ class Reference:
     fitted: Mapping[tuple[tuple[int, ...], int], str]
     validation: Mapping[str, Any]
     is_out: bool = False
-
-    @property
-    def n_quick(self) -> int:
-        """Number of trees that tell orders of groups apart."""
-        return min(self.n_trees, QUICK)
 
 
 def fit_reference(run: Run, learner: Learner) -> Reference:
@@ -140,9 +135,8 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     for number, model in models.items():
         if number == HELD_OUT:
             continue
-        scores = PrefixScores(TreeModels.of(["", model.text], model.null, spans))
-        held_out = sample.rows_of(data.plan, [number])
-        sums = learner.judge.of_rows(scores, held_out, scores.n_scores)
+        models_of_fold = TreeModels.of(["", model.text], model.null, spans)
+        sums = learner.judged_here(models_of_fold, [number], data)
         all_folds = all_folds.merge(sums)
         measures = learner.measures_of(sums)
         entries.append({"fold": number, **_last(measures)})
@@ -190,12 +184,6 @@ def gains_of_all(run: Run, data: SequenceData) -> tuple[tuple[str, float], ...]:
     return gains_of(model.text, data.form.groups)
 
 
-def shares_on_folds(reference: Reference, share: str, folds: FoldAnswers) -> np.ndarray:
-    """Return what a reference explains of each fold, NaN where nobody knows."""
-    known = {entry["fold"]: entry.get(share) for entry in reference.folds}
-    return np.array([known.get(fold) for fold in folds.folds], dtype=float)
-
-
 def beside_sequence(
     learner: Learner, reference: Reference, scores: Scores, last: Mapping[str, Mapping[str, float]]
 ) -> dict[str, Any]:
@@ -214,7 +202,9 @@ def beside_sequence(
     weights: Sequence[float] = (1.0,)
     if folds is not None:
         weights = folds.weight
-        ours, theirs = folds.values(0, share)[-1], shares_on_folds(reference, share, folds)
+        ours = folds.values(0, share)[-1]
+        known = {entry["fold"]: entry.get(share) for entry in reference.folds}
+        theirs = np.array([known.get(fold) for fold in folds.folds], dtype=float)
     gain, mean = over_folds(theirs - ours, weights), over_folds(theirs, weights).mean
     more = number_or_none(gain.mean) or 0.0
     error = number_or_none(gain.standard_error) or 0.0

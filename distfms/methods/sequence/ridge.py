@@ -56,11 +56,15 @@ def losses_without_folds(path: SequencePath, rows: CoMoments) -> np.ndarray:
     shrunk = np.append(0.0, np.cumsum(squares))
     ends = np.append(0, path.ranks)
     n_parameters = 1.0 + ends - path.outline.ridge * shrunk[ends]
+    return generalised_loss(losses_on(path, rows), n_parameters, rows.n_counted)
+
+
+def losses_on(path: SequencePath, rows: CoMoments) -> np.ndarray:
+    """Return the losses of prefixes 0..K on rows; of several targets the unexplained shares."""
     measures = path.held_out(rows)
-    losses = measures["mse"]
     if path.response.shape[1] > 1:
-        losses = 1.0 - measures["explained_variance"]
-    return generalised_loss(losses, n_parameters, rows.n_counted)
+        return 1.0 - measures["explained_variance"]
+    return measures["mse"]
 
 
 def ridge_without_folds(
@@ -132,11 +136,8 @@ class RidgesAlongOrder:
         prefixes = [0, *grid_of(path.curve_cost)]
         losses = []
         for ridge in ridges:
-            measures = refitted(path, problem, ridge).held_out(fold.held_out["moments"])
-            of_prefixes = measures["mse"]
-            if problem.n_targets > 1:
-                of_prefixes = 1.0 - measures["explained_variance"]
-            losses.append(of_prefixes[prefixes])
+            again = refitted(path, problem, ridge)
+            losses.append(losses_on(again, fold.held_out["moments"])[prefixes])
         return {"losses": np.array(losses)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +10,11 @@ import numpy as np
 
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import FoldWork, evaluate_here, evaluate_on_folds
 from distfms.methods.frame.moments import TrainMembers, Tuned, TunedItem, fold_work
 from distfms.methods.frame.tuning import changed_options
 from distfms.methods.sequence.choice import Candidate, best_candidate
 from distfms.methods.sequence.data import SequenceData, on_sample
-from distfms.methods.sequence.learners import learner_of
+from distfms.methods.sequence.learners import learner_of, on_statistics
 from distfms.methods.sequence.options import GAIN, TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.procedure import FIRST_RIDGES, RIDGES
@@ -149,7 +147,7 @@ def losses_of_all_columns(
     if is_gaussian:
         item = "all columns", tuple(ridges)
         work = fold_work(job, RidgesOnFold(procedure), [item], [procedure])
-        answers = evaluated(run, data, work)
+        answers = on_statistics(run, data, work)
     else:
         as_one = replace(procedure, as_one=True, max_groups=None, rules=(OrderRule("random"),))
         procedures = [replace(as_one, ridge=ridge) for ridge in ridges]
@@ -164,13 +162,6 @@ def losses_of_all_columns(
     return answers, np.stack(losses)
 
 
-def evaluated(run: Run, data: SequenceData, work: FoldWork) -> FoldAnswers:
-    """Evaluate on folds of statistics; of rows in memory, in this process."""
-    if not data.step:
-        return evaluate_here(work, data.statistics, nullcontext)
-    return evaluate_on_folds(run, data.statistics, replace(work, step=data.step))
-
-
 def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridges:
     """Compare ridges on the grid, in the order of groups at that which is best for all columns."""
     job = with_options(job, model="linear")
@@ -182,7 +173,7 @@ def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridge
     tried = near(ridges.ridge, len(procedure.feature_names))
     item = "in an order", tried
     work = fold_work(job, RidgesAlongOrder(procedure), [item], [procedure])
-    answers = evaluated(run, data, work)
+    answers = on_statistics(run, data, work)
     losses = answers.values(0, "losses")
     number = best_candidate(list(map(on_grid, losses)), ridges.weights)
     on_grid_of = dict(zip(tried, losses.tolist(), strict=True))
