@@ -26,9 +26,9 @@ from distfms.stats.codec import MAGIC, decode, encode, settled
 from distfms.store.kept import PartialCache
 from distfms.store.places import Location, absolute
 
-#: Multiplications that take one process about 8 s (at 6 · 10⁹ a second), of which two actors save
+#: Multiplications that take one process about 5 s (at 6 · 10⁹ a second), of which two actors save
 #: half and need 2 s of a processor each to start. The results do not depend on it.
-ACTORS_PAY_OPERATIONS = 5e10
+ACTORS_PAY_OPERATIONS = 3e10
 
 Actors = Literal["auto", "always", "never"]
 

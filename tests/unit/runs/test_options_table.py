@@ -32,7 +32,7 @@ def test_every_key_is_described(name):
     ("section", "line"),
     [
         ("multiselect", "  budget: number > 0; required"),
-        ("multiselect", "  plan: true | false or csv; default false"),
+        ("multiselect", "  plan: true | false; default false"),
         (
             "multiselect",
             '  baselines: list of text; default ["scoring", "averages", "copies", "lasso"]',
