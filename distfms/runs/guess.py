@@ -11,10 +11,11 @@ from typing import Any, Literal
 _WORDS_OF_TARGETS = """
     target label y class klasse clase classe outcome response result ergebnis resultado résultat
     diagnosis progression died dead death mortality survived survival relapse readmitted default
-    churn churned kündigung fraud spam price preis prix precio prezzo preço cost kosten sale revenue
-    umsatz turnover salary wage rent value amount quality rating bewertung score grade note punkte
-    relevance satisfaction zufriedenheit risk disease diabete cancer tumor malignant species variety
-    malware expectancy booked clicked purchased converted conversion medv mpg charge yield strength
+    churn churned kündigung fraud spam price preis prix precio prezzo prijs preço cost kosten sale
+    revenue umsatz turnover salary wage rent value quality rating bewertung score grade note
+    punkte relevance satisfaction zufriedenheit risk disease diabete cancer tumor malignant
+    species variety malware expectancy booked canceled cancelled approved clicked purchased
+    converted conversion medv mpg charge yield strength
 """
 _WORDS_OF_OTHERS = """
     id nr no number index row year jahr month monat day tag date datum time zeit timestamp zip plz
@@ -80,7 +81,8 @@ def points_of(column: Column, *, is_first: bool, is_last: bool) -> float:
     """Return how likely a column is the target, by its name, its place and its values."""
     points = 0.0
     words = words_of(column.name)
-    is_called_so = bool(words & _OF_TARGETS) or any(w.endswith(("price", "preis")) for w in words)
+    is_price = re.search(r"(?i)(price|preis|prijs)s?\b", column.name)
+    is_called_so = bool(words & _OF_TARGETS or is_price)
     if is_called_so:
         points += _WORD
     if words & _OF_OTHERS or column.unit == "%" or (column.suspect and not is_called_so):

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ _MOST_COSTS = 200
 _ENDING = r"\.(parquet|csv|tsv|jsonl|ndjson|arrow|feather|xls[xmb]?|ods)(\.gz)?(?=#|$)"
 #: Rows from which some are held out.
 _MANY_ROWS = 2_000
+#: Methods that learn from numbers alone.
+_OF_NUMBERS = ("multiselect", "attribute_efficient")
 #: Share of missing values from which learning from gaps is the question.
 _MANY_GAPS = 0.3
 
@@ -167,20 +170,14 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
         count = f", … {len(names)} in all" if len(names) > _LISTED else ""
         yield from _commented(f"Columns of {kind}: {', '.join(names[:_LISTED])}{count}")
     columns = list(look.columns.values())
-    dropped = [c for c in columns if c.excluded and c.name not in (look.id, look.rater)]
-    if method == "multiselect" and look.judged:
-        judged = {name for names in look.judged.values() for name in names}
-        single = [c for c in look.features if c.name not in judged and c not in dropped]
-        if single:
-            listed = ", ".join(column.name for column in single)
-            yield from _commented(f"Left out, as they are judged once: {listed}")
-        dropped += single
-    texts = [c.name for c in look.features if c.kind == "text"]
-    if method in ("multiselect", "attribute_efficient"):  # which learn from numbers alone
-        yield from _commented(f"Left out, as they hold text: {', '.join(texts)}" if texts else "")
-    else:
-        texts = []
-    for line in reasons([column for column in dropped if column.excluded]):
+    left_out = [c for c in columns if c.excluded and c.name not in (look.id, look.rater)]
+    judged = set[str]().union(*look.judged.values())
+    for column in look.features:
+        if method == "multiselect" and judged and column.name not in judged:
+            left_out.append(replace(column, excluded="is judged once"))
+        elif method in _OF_NUMBERS and column.kind == "text":
+            left_out.append(replace(column, excluded="holds text"))
+    for line in reasons(left_out):
         yield from _commented(f"Left out: {line}")
     for column in columns:
         yield from _commented(column.nearly)
@@ -196,21 +193,17 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
     runners_up = [c.name for c in look.targets[1:_RUNNERS_UP]]
     if runners_up and look.is_guessed:
         yield from _commented(f"The target is guessed; it may also be {', '.join(runners_up)}.")
-    exclude = [*(c.name for c in dropped), *texts]
+    exclude = [column.name for column in left_out]
     if look.rater:
         exclude.append(look.rater)
     times = [c.name for c in columns if c.kind == "time"]
-    numbers = [c.name for c in columns if c.as_numbers and not c.excluded]
-    gaps = any(c.n_missing for c in look.features)
-    values = {"path": data or "data", "target": target, "id": look.id, "exclude": exclude or None}
-    yield from _entries(DataSection, values)
-    if numbers:
-        yield from _entries(DataSection, {"numbers": numbers})
-    if look.query is not None:
-        yield from _entries(DataSection, {"query": look.query})
-    if gaps:
+    policy = ""
+    if any(column.n_missing for column in look.features):
         policy = "pairs" if method == "attribute_efficient" else "mean"
-        yield from _entries(DataSection, {"missing": policy})
+    values = {"path": data or "data", "target": target, "id": look.id, "exclude": exclude or None}
+    numbers = [c.name for c in columns if c.as_numbers and not c.excluded]
+    more = {"numbers": numbers, "query": look.query, "missing": policy}
+    yield from _entries(DataSection, values | {key: value for key, value in more.items() if value})
     if times:
         yield from _entries(DataSection, {"time": None}, {"time": times[0]})
     yield from _divided(look)
@@ -245,7 +238,7 @@ def _option_lines(method: str, look: Look) -> Iterator[str]:
         two = target.n_levels == 2
         of_classes = {
             "sequence": {"family": "logistic" if two else "softmax"},
-            "landmarks": {"task": "ranking" if look.query else "classification"},
+            "landmarks": {"task": "classification"},
             "attribute_efficient": {"positive": target.levels[-1]} if two else {},
         }
         number = {"sequence": "family: gaussian", "landmarks": "task: regression"}.get(method)
