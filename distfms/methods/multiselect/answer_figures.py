@@ -41,7 +41,7 @@ _ROUNDING = 1e-9
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to buy, and what it explains of other objects."""
-    if not repeats_of(run.selection):
+    if not run.selection["repeats"]:
         return lines(sentence(f"Buy nothing: {_why_nothing(run)}"), unreliable(run) or "")
     loss, label = TrustedLoss.of(run), called(run.model["target"])
     to_buy = f"For each object buy {_bought_in_words(run)}{_cost_clause(run)}"
@@ -64,7 +64,7 @@ def headline(run: FinishedRun) -> str:
 
 def _bought_in_words(run: FinishedRun) -> str:
     """Name what is bought where it is of few attributes, else count it."""
-    repeats = repeats_of(run.selection)
+    repeats = run.selection["repeats"]
     ranked = sorted(repeats.items(), key=lambda item: -item[1])
     if len(ranked) > _NAMES_SAID:
         n_judgments = count(sum(repeats.values()), "judgment")
@@ -131,13 +131,6 @@ def title_of(name: str) -> str:
     if name.startswith("single:"):
         return f"only {name.removeprefix('single:').strip()}"
     return name.capitalize()
-
-
-def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
-    """Return judgments by attribute, in the order of first purchase."""
-    order = dict.fromkeys(step["attribute"] for step in selection["path"])
-    bought = [*order, *(name for name in selection["repeats"] if name not in order)]
-    return {name: r for name in bought if (r := selection["repeats"].get(name, 0)) > 0}
 
 
 @dataclass(frozen=True)
@@ -260,7 +253,7 @@ def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
 def key_numbers(run: FinishedRun) -> KeyNumbers:
     """Return what a reader of the report should see first."""
     selection = run.selection
-    repeats = repeats_of(run.selection)
+    repeats = run.selection["repeats"]
     loss = TrustedLoss.of(run)
     reading = READINGS[loss.rows]
     projected = loss.rows == "train"
@@ -292,7 +285,7 @@ def key_numbers(run: FinishedRun) -> KeyNumbers:
 
 def answer_blocks(run: FinishedRun) -> list[Block]:
     """Return the first screen: what to buy, what that explains, how to use it."""
-    bought = repeats_of(run.selection)
+    bought = run.selection["repeats"]
     columns = [name for key in bought for name in run.model.get("columns", {}).get(key, [key])]
     return [
         key_numbers(run),
@@ -304,7 +297,7 @@ def answer_blocks(run: FinishedRun) -> list[Block]:
 
 
 def _repeats_blocks(run: FinishedRun) -> list[Block]:
-    repeats = repeats_of(run.selection)
+    repeats = run.selection["repeats"]
     if not repeats:
         return []
     costs = {a["name"]: a["cost"] for a in run.selection["attributes"]}

@@ -66,7 +66,7 @@ class Evaluation:
             "chosen": {**curves[chosen][-1], **self._without_choice()},
             "better": self._better(),
             "baselines": {
-                name: {"repeats": named_repeats(path.names, path.final_repeats), **curves[name][-1]}
+                name: {"repeats": named_repeats(path), **curves[name][-1]}
                 for name, path in solved.paths.items()
                 if name != chosen
             },
@@ -244,15 +244,17 @@ def path_content(
         "projected_loss": problem.label_variance - full_objective(problem, repeats),
         "status": path.status,
         "n_candidates": path.n_candidates,
-        "repeats": named_repeats(names, repeats),
+        "repeats": named_repeats(path),
         "path": path_entries(problem, path),
         "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
     }
 
 
-def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
-    """Return judgments by attribute, without those that get none."""
-    return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
+def named_repeats(path: SelectionPath) -> dict[str, int]:
+    """Return judgments by attribute, in the order of first purchase."""
+    repeats = path.final_repeats.tolist()
+    bought = dict.fromkeys(path.attributes.tolist())
+    return {path.names[attribute]: repeats[attribute] for attribute in bought}
 
 
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +18,6 @@ class Trained:
 
     Attributes
     ----------
-    names : sequence of str
     known_variance : ndarray of shape (d,)
         Internal variances that are given, NaN for others.
     v : ndarray of shape (d,)
@@ -27,7 +25,6 @@ class Trained:
     noise_covariance : ndarray of shape (d, d), or None
     """
 
-    names: Sequence[str]
     known_variance: np.ndarray
     v: np.ndarray
     noise_covariance: np.ndarray | None = None
@@ -37,14 +34,13 @@ class Trained:
         noise = self.noise_covariance
         if noise is not None:
             noise = noise[np.ix_(attributes, attributes)]
-        names = [self.names[a] for a in attributes.tolist()]
-        return Trained(names, self.known_variance[attributes], self.v[attributes], noise)
+        return Trained(self.known_variance[attributes], self.v[attributes], noise)
 
     def estimates(self, held_out: JudgmentStatistics) -> JudgmentEstimates:
         """Estimate from held-out objects; variances that are given go first."""
         is_unknown = np.isnan(self.known_variance) & (held_out.n_repeated == 0)
         variance = np.where(is_unknown, self.v, self.known_variance)
-        estimates = held_out.estimates(variance, self.names)
+        estimates = held_out.estimates(variance)
         if self.noise_covariance is None:
             return estimates
         noise = self.noise_covariance

@@ -107,7 +107,7 @@ def loss_on(
     model = trained_model(run)
     variance = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}
     v = np.array([variance[name] for name in model.names], dtype=np.float64)
-    trained = Trained(model.names, known_variance, v)
+    trained = Trained(known_variance, v)
     return float(losses_on(held_out, trained, model, whose)[0])
 
 

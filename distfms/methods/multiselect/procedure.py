@@ -254,10 +254,7 @@ class SelectionProcedure(Procedure):
         attributes = training.attributes
         estimates = training.estimates
         trained = Trained(
-            training.problem.names,
-            self.internal_variance[attributes],
-            estimates.v,
-            estimates.noise_covariance,
+            self.internal_variance[attributes], estimates.v, estimates.noise_covariance
         )
         judgments = held_out["judgments"]
         if attributes.size < len(self.names):

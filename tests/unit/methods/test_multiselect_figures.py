@@ -36,7 +36,7 @@ def selection():
         "objective": 30.0,
         "projected_loss": 70.0,
         "status": "ok",
-        "repeats": {"age": 1, "calm": 2, "kind": 0, "warm": 0},
+        "repeats": {"age": 1, "calm": 2},
         "path": steps,
         "attributes": attributes,
         "constant": ["race"],
@@ -52,7 +52,7 @@ def scores(loss, mse, n, n_complete):
         "label_variance": 100.0,
         "n_objects": n,
         "n_objects_with_all_judgments": n_complete,
-        "raters": raters | dict.fromkeys(("loss_same", "loss_ignored", "noise_correlation")),
+        "raters": raters | dict.fromkeys(("loss_same", "noise_correlation")),
     }
 
 
@@ -203,14 +203,14 @@ TOO_FEW = " objects are too few to say what they explain"
             {"test.projected_loss": -6.0, "chosen.test.projected_loss": -6.0},
             f"{BUY}; 60{TOO_FEW}",
         ),
-        ({"repeats": {"age": 0}, "path": []}, {}, "Buy nothing: no judgment tells anything about"),
+        ({"repeats": {}, "path": []}, {}, "Buy nothing: no judgment tells anything about"),
         (
-            {"repeats": {"age": 0}, "path": [], "algorithm": "nothing"},
+            {"repeats": {}, "path": [], "algorithm": "nothing"},
             {},
             "Buy nothing: no judgments predict `mood` better than its mean does.",
         ),
         (
-            {"repeats": {"age": 0}, "path": [], "attributes": NOISE},
+            {"repeats": {}, "path": [], "attributes": NOISE},
             {},
             "Buy nothing: raters do not agree on any attribute.\nObjects differ most on `warm`: "
             "3.1% of the variance of its judgments.",

@@ -98,7 +98,7 @@ def test_one_rater_for_all_of_an_object_is_refused():
 def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training():
     alone = np.full(3, np.nan)
     apart = ~np.eye(3, dtype=bool)
-    trained = Trained("abc", alone, np.ones(3), np.full((3, 3), 7.0))
+    trained = Trained(alone, np.ones(3), np.full((3, 3), 7.0))
     for k, untold in ((1, True), (2, False)):
         found = trained.estimates(summary(*crowd(0, 30, k))).noise_covariance
         assert found is not None
