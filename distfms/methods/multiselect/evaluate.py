@@ -277,7 +277,7 @@ def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
 
 
 def attribute_entries(
-    names: Sequence[str], costs: np.ndarray, estimates: JudgmentEstimates, n_judgments: np.ndarray
+    names: Sequence[str], costs: np.ndarray, estimates: JudgmentEstimates
 ) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the attributes."""
     columns = {
@@ -287,7 +287,7 @@ def attribute_entries(
         "sigma": estimates.sigma,
         "cost": costs,
         "mean": estimates.means,
-        "n_judgments": n_judgments,
+        "n_judgments": estimates.n_judgments,
         "n_missing": estimates.n_missing,
         "mean_judgments": estimates.mean_judgments,
     }

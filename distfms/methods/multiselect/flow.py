@@ -102,9 +102,7 @@ def search(run: Run, job: Job, statistics: Bundle, training: Training) -> Select
     content = path_content(procedure, training.problem, path)
     for text in selection_remarks(judgments, content["projected_loss"]):
         run.note(text)
-    content["attributes"] = attribute_entries(
-        form.names, form.costs, training.estimates, judgments.n_judgments
-    )
+    content["attributes"] = attribute_entries(form.names, form.costs, training.estimates)
     return Selected(paths, content)
 
 

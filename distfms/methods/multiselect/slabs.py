@@ -84,9 +84,7 @@ def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Selected:
     problem = outline.take(bought, np.concatenate(rows))
     run.count(n_candidates=path.n_candidates)
     run.note(form.slabs.note())
-    entries = attribute_entries(
-        form.names, form.costs, slabs.estimates, slabs.estimates.n_judgments
-    )
+    entries = attribute_entries(form.names, form.costs, slabs.estimates)
     constant = [form.names[a] for a in np.flatnonzero(~outline.candidates).tolist()]
     content = path_content(procedure, problem, path.on(bought))
     chosen = np.unique(np.concatenate([path.attributes for path in paths.values()]))
