@@ -81,21 +81,17 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
     n_all = len(model.groups)
     of_budget = "" if budget is None else f" of the budget {budget:g}"
     line = f"Each row costs {spent:g}{of_budget}, for {n_groups} of {n_all} groups"
-    of_training = "shares of the classes" if run.model.get("classes") else "mean"
-    mean = f"every prediction is the {of_training} of the training rows"
     if budget is None:
         line += f": {WHY[run.model['stop']['rule']]}"
-        if n_groups < n_all:
-            enough = np.ceil(model.spent[-1])
-            line += f" (`--budget {enough:.0f}` uses all)"
     elif number > n_all:
         budget_of_set = run.selection["budgets"][number - n_all - 1]["budget"]
-        return f"{line}, selected for a budget of {budget_of_set:g}"
-    if budget is not None and n_groups < n_all and spent < 0.5 * budget:
-        cost = float(model.spent[n_groups]) - spent
-        line += f"; the next, {model.groups[n_groups]}, costs {cost:g}: a run with "
-        line += f"`sequence.budgets: [{budget:g}]` selects for this budget"
-    return line if n_groups else f"{line}; {mean}"
+        line += f", selected for a budget of {budget_of_set:g}"
+    elif n_groups < n_all and spent < 0.5 * budget:
+        line += f"; a run with `sequence.budgets: [{budget:g}]` selects for this budget"
+    if not n_groups:
+        of_training = "shares of the classes" if run.model.get("classes") else "mean"
+        line += f"; every prediction is the {of_training} of the training rows"
+    return line
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:

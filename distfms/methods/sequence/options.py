@@ -29,15 +29,13 @@ def resolve_groups(
     they follow in order. A separator puts columns together by the part of their name before it.
     Overlaps and names that match nothing are SpecErrors.
     """
-    if isinstance(groups, str):
-        by_prefix: dict[str, list[int]] = {}
-        for position, column in enumerate(column_names):
-            by_prefix.setdefault(column.split(groups, 1)[0], []).append(position)
-        return FeatureGroups(tuple(by_prefix), tuple(map(tuple, by_prefix.values())))
     known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
-    named = dict(groups or {})
     owner: dict[str, str] = {}
-    members: dict[str, list[int]] = {group: [] for group in named}
+    named: dict[str, Sequence[str]] = {}
+    if isinstance(groups, str):
+        owner = {column: column.split(groups, 1)[0] for column in column_names}
+    elif groups is not None:
+        named = dict(groups)
     for group, patterns in named.items():
         what = f"of group {group!r} is not a feature column"
         own = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
@@ -49,15 +47,14 @@ def resolve_groups(
                 f"must not overlap, because a column is computed, and paid for, once."
             )
         owner |= dict.fromkeys(own, group)
+    members: dict[str, list[int]] = {group: [] for group in named}
     for position, column in enumerate(column_names):
-        if column not in owner:
-            if column in named:
-                raise SpecError(
-                    f"Column {column!r} is in no group and would make a group of its own, but the "
-                    "spec has a group of that name: rename the group or list the column in one."
-                )
-            owner[column] = column
-        members.setdefault(owner[column], []).append(position)
+        if column in named and column not in owner:
+            raise SpecError(
+                f"Column {column!r} is in no group and would make a group of its own, but the "
+                "spec has a group of that name: rename the group or list the column in one."
+            )
+        members.setdefault(owner.get(column, column), []).append(position)
     return FeatureGroups(tuple(members), tuple(map(tuple, members.values())))
 
 
