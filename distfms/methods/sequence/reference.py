@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -115,9 +116,8 @@ def is_behind(run: Run, learner: Learner, reference: Reference, data: SequenceDa
 
 def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     """Return the reference of the rows in memory, as if these were all."""
-    rows, sample = data.rows, data.sample
+    rows = data.rows
     assert rows is not None
-    assert sample is not None
     features = tuple(range(len(data.plan.roles.features)))
     numbers = [fold.number for fold in learner.folds()]
     section = learner.job.inputs.section
@@ -128,38 +128,29 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     grown = run.map(tree_fit(data, to_sample=True), tasks, _WHAT)
     models: dict[int, Grown] = dict(zip(numbers, grown, strict=True))
     spans = spans_of(data.plan)
-    loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
-    entries, weights = list[dict[str, Any]](), list[float]()
-    losses, nulls = list[float](), list[float]()
-    all_folds = LossSums()
+    judged = dict[int, LossSums]()
     for number, model in models.items():
-        if number == HELD_OUT:
-            continue
-        models_of_fold = TreeModels.of(["", model.text], model.null, spans)
-        sums = learner.judged_here(models_of_fold, [number], data)
-        all_folds = all_folds.merge(sums)
-        measures = learner.measures_of(sums)
-        entries.append({"fold": number, **_last(measures)})
-        losses.append(float(measures[loss][-1]))
-        nulls.append(float(measures[loss][0]))
-        weights.append(sums.weight)
-    whole_model = None
-    if has_held_out:
-        model = models[HELD_OUT]
-        whole_model = TreeModels.of(["", model.text], model.null, spans)
+        if number != HELD_OUT:
+            judged[number] = learner.judged_here(model.beside_null(spans), [number], data)
+    measures = {number: learner.measures_of(sums) for number, sums in judged.items()}
+    loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
+    losses = np.array([of_fold[loss] for of_fold in measures.values()]).reshape(-1, 2).T
+    weights = np.array([sums.weight for sums in judged.values()])
+    entries = [{"fold": number, **_last(of_fold)} for number, of_fold in measures.items()]
     if loss == "deviance" and entries:
-        shares = shares_of_mean(np.array([nulls, losses]), weights)[1]
+        shares = shares_of_mean(losses, weights)[1]
         for entry, explained in zip(entries, shares, strict=True):
             entry["explained_deviance"] = number_or_none(explained)
+    all_folds = reduce(LossSums.merge, judged.values(), LossSums())
     groups = data.form.groups
     return Reference(
         n_train=models[HELD_OUT].n_rows if HELD_OUT in models else len(rows.fold),
         n_trees=int(np.median([model.n_trees for model in models.values()])),
         folds=entries,
-        whole_model=whole_model,
-        losses=np.array(losses),
-        weights=np.array(weights),
-        whole=float(np.average(nulls, weights=weights)) if nulls else 1.0,
+        whole_model=models[HELD_OUT].beside_null(spans) if has_held_out else None,
+        losses=losses[1],
+        weights=weights,
+        whole=float(np.average(losses[0], weights=weights)) if entries else 1.0,
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
         fitted={(features, number): model.text for number, model in models.items()},
         validation=_last(learner.judge.measures(all_folds)),

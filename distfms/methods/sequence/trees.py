@@ -194,6 +194,10 @@ class Grown(NamedTuple):
     n_rows: int
     null: np.ndarray
 
+    def beside_null(self, spans: np.ndarray) -> TreeModels:
+        """Return the model of no group and this one."""
+        return TreeModels.of(["", self.text], self.null, spans)
+
     @property
     def n_trees(self) -> int:
         """Number of trees of each score."""
