@@ -16,7 +16,7 @@ import numpy as np
 from distfms.methods.frame.choose import best, chosen_without, fewest
 from distfms.solve.costs import longest_affordable
 
-BUDGET_SHARES = (0.05, 0.1, 0.2, 0.4, 1.0)
+BUDGET_SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Budgets at which candidates are compared, as shares of what all groups cost."""
 
 

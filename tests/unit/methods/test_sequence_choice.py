@@ -55,6 +55,6 @@ def test_noise_is_not_claimed_to_explain_anything(n_prefixes):
 
 
 def test_the_grid_is_what_shares_of_the_cost_pay_for():
-    assert grid_of(np.arange(21.0)) == [1, 2, 4, 8, 20]
+    assert grid_of(np.arange(21.0)) == [2, 5, 10, 15, 20]
     assert grid_of(np.array([0.0, 0.0, 0.0])) == [2] * 5
     assert grid_of(np.array([0.0, 90.0, 100.0])) == [0, 0, 0, 0, 2]
