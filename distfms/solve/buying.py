@@ -296,14 +296,9 @@ class SelectionPath(Fields):
         return self.attributes.size
 
     @property
-    def cost(self) -> np.ndarray:
-        """Cost of each step, shape (n_steps,)."""
-        return self.costs[self.attributes] * self.counts
-
-    @property
     def spent(self) -> np.ndarray:
         """Total cost after each step, shape (n_steps,)."""
-        return np.cumsum(self.cost)
+        return np.cumsum(self.costs[self.attributes] * self.counts)
 
     @property
     def repeats(self) -> np.ndarray:

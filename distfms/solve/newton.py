@@ -35,6 +35,7 @@ _APART = 30.0
 #: The least multiplier, beside the Hessian, is far below what is added to that anyway.
 _LEAST = 1e-8 * _SINGULAR
 _MOST = 1e306
+_MOST_STEPS = 1000
 _ROUNDING = 1e-13  # relative rise of a value that may be rounding
 
 
@@ -228,7 +229,6 @@ def minimise(
     domain: Domain,
     *,
     tol: float,
-    max_iter: int = 1000,
 ) -> NewtonMinimum:
     """Minimise a convex function.
 
@@ -242,8 +242,6 @@ def minimise(
     domain : Domain
     tol : float
         Gap at which the search has converged.
-    max_iter : int
-        Steps that are tried.
     """
     point = domain.nearest(start)
     local = function(point)
@@ -270,7 +268,7 @@ def minimise(
         if is_settled.all():
             status = "converged"
             break
-        if n_iterations == max_iter:
+        if n_iterations == _MOST_STEPS:
             break
         tried = function(np.where(is_settled, point, trial))
         fall = domain.joined(local.value - tried.value)
