@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.report.formatting import as_number, interval, measure_title, number
+from distfms.report.formatting import as_number, fixed, interval, measure_title, number
 from distfms.report.metrics import curves_of, error_of, trusted
 
 #: What the model is compared with on folds, as the headline calls it.
@@ -87,7 +88,8 @@ def _worth(run: FinishedRun) -> str:
         return f"gets {interval(1.0 - value, spread)} of {rows} right"
     text = number(value, 3)
     if spread:
-        text += f" ± {number(spread, 1)}"
+        decimals = max(0, -math.floor(math.log10(spread)))
+        text = f"{fixed(value, decimals)} ± {fixed(spread, decimals)}"
     if measure == "mae":
         unit = " levels" if run.selection["task"] == "ordinal" else ""
         return f"is off by {text}{unit} on average in {rows}"

@@ -11,7 +11,7 @@ EXPLAINS = "explains 82 ± 8% of the variation in new rows"
 
 def finished(measure, linear=None, trees=None, is_better=True, task="regression", part="test"):
     """A run whose model has .18 as its measure, and twice that on one of two folds."""
-    measures = {measure: 0.18, "r2": 0.82}
+    measures = {measure: 0.1834, "r2": 0.82}
     folds = [
         {"fold": 0, "n_rows": 50, measure: 0.18, "r2": 0.82},
         {"fold": 1, "n_rows": 50, measure: 0.36, "r2": 0.64},
