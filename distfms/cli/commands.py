@@ -18,7 +18,7 @@ import typer
 from distfms.cli import models, start, terminal
 from distfms.cli.output import lasting_output, require_printed
 from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
-from distfms.errors import DistfmsError, SpecError
+from distfms.errors import DistfmsError
 
 if TYPE_CHECKING:
     from distfms.runs.job_spec import JobSpec
@@ -226,13 +226,12 @@ def predict(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Folder or URL of a finished run, or of a job (its last run); not with --model.",
+            help="Folder or URL of a finished run, or of a job (its last run); or registry:NAME, "
+            "registry:NAME@3.",
         ),
     ],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Folder, file, glob or URL of rows.")],
     *,
-    data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="Folder, file, glob or URL of rows.")
-    ] = None,
     out: Annotated[
         str,
         typer.Option(
@@ -240,12 +239,6 @@ def predict(
             "for each partition; keeps finished files."
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of RUN: registry:NAME for the current version, or registry:NAME@3."
-        ),
-    ] = None,
     registry: Registry = None,
     budget: Annotated[
         float | None,
@@ -269,17 +262,14 @@ def predict(
     storage: Storage = None,
 ) -> None:
     """Predict the rows of a dataset."""
-    from distfms.runs.finished import PREFIX
     from distfms.runs.predict import predict_file
     from distfms.spec import EngineSection, parse_section
 
     chosen = {"kind": engine or "local", "address": address}
-    if (data is None) != (model is not None):
-        raise SpecError("Give RUN and DATA; with --model, only DATA.")
     say(
         predict_file(
-            f"{PREFIX}{model.removeprefix(PREFIX)}" if model else run,
-            data or run,
+            run,
+            data,
             out,
             budget=budget,
             stop=stop,

@@ -68,7 +68,7 @@ def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> l
     if not called:
         return []
     data = _named_file(manifest)
-    model = f"--model {called}" if called.startswith("registry:") else shlex.quote(called)
+    model = shlex.quote(called)
     named = ", ".join(columns[:_COLUMNS_NAMED])
     if len(columns) > _COLUMNS_NAMED:
         named += f" and {len(columns) - _COLUMNS_NAMED} more"

@@ -268,7 +268,7 @@ def test_models_and_predictions_on_object_storage(
     assert "version 1 is current again" in result.out
     listed = json.loads(distfms("models", "list", "--registry", registry, "--json").out)
     assert listed == [{"name": "small", "current": 1, "versions": [1, 2]}]
-    predict = ("predict", "--model", "registry:small", judgments, "--registry", registry, "--out")
+    predict = ("predict", "registry:small", judgments, "--registry", registry, "--out")
     for _ in range(2):
         result = distfms(*predict, f"{bucket}/predicted/")
         assert result.code == 0, result.err

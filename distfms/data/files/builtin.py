@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, Field, Strict, field_validator
+from pydantic import BaseModel, Field, Strict
 
 from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import write_table
@@ -73,54 +73,35 @@ def builtin_dataset(
 
 
 class _DigitsOptions(_NoOptions):
-    patch: str = "2x2"
     judgments: Annotated[int, Strict(), Field(ge=1)] = 2
-    seed: Annotated[int, Strict(), Field(ge=0)] = 0
     only: tuple[Annotated[int, Strict(), Field(ge=0, le=9)], ...] = ()
 
-    @field_validator("patch")
-    @classmethod
-    def _divides_images(cls, value: str) -> str:
-        if not re.fullmatch("[1248]x[1248]", value):
-            raise ValueError(
-                "it must be HEIGHTxWIDTH with sides of 1, 2, 4 or 8 pixels, such as 2x2"
-            )
-        return value
 
-
-def _digits(patch: str, judgments: int, seed: int, only: Sequence[int] = ()) -> pa.Table:
-    """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement.
+def _digits(judgments: int, only: Sequence[int]) -> pa.Table:
+    """8×8 images as patches of 2×2 pixels; a judgment is a pixel of its patch, with replacement.
 
     Of all digits, or `only` of some.
     """
     from sklearn.datasets import load_digits
 
-    height, width = map(int, patch.split("x"))
     bundled = load_digits()
     n_images = len(bundled.target)
-    patches = _patches(bundled.images, height, width)
+    pixels = bundled.images.reshape(n_images, 4, 2, 4, 2)
+    patches = pixels.transpose(0, 1, 3, 2, 4).reshape(n_images, 16, 4)
     # Judgment after judgment, so that asking for more leaves the first ones as they were.
-    size = (judgments, *patches.shape[:2])
-    drawn = np.random.default_rng(seed).integers(height * width, size=size)
+    drawn = np.random.default_rng(0).integers(4, size=(judgments, n_images, 16))
     values = np.take_along_axis(patches, drawn.transpose(1, 2, 0), axis=2)
     offsets = pa.array(np.arange(0, n_images * judgments + 1, judgments, dtype=np.int32))
     columns: dict[str, pa.Array] = {
         "image": pa.array(np.arange(n_images)),
         "digit": pa.array(bundled.target.astype(np.int64)),
     }
-    for number in range(patches.shape[1]):
-        row, column = divmod(number, 8 // width)
-        items = np.ascontiguousarray(values[:, number]).ravel()
-        columns[f"patch_{row}_{column}"] = pa.ListArray.from_arrays(offsets, pa.array(items))
+    for patch in range(16):
+        items = np.ascontiguousarray(values[:, patch]).ravel()
+        name = f"patch_{patch // 4}_{patch % 4}"
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(items))
     table = pa.table(columns)
     return table.filter(np.isin(bundled.target, only)) if only else table
-
-
-def _patches(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return images (n, 8, 8) as patches (n, d, height * width), row by row."""
-    n_images = len(images)
-    divided = images.reshape(n_images, 8 // height, height, 8 // width, width)
-    return divided.transpose(0, 1, 3, 2, 4).reshape(n_images, -1, height * width)
 
 
 def _digits_3v5() -> pa.Table:

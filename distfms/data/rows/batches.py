@@ -457,7 +457,7 @@ def _compact(values: np.ndarray, keep: np.ndarray) -> np.ndarray:
 # --- levels of categories -------------------------------------------------------------------------
 
 MAX_LEVELS = 1000
-"""Most levels that a column may have by default."""
+"""Most levels that a column may have."""
 
 
 @dataclass(frozen=True)
@@ -465,7 +465,6 @@ class Categories:
     """Sorted levels (by code points) of each categorical column; a mergeable statistic."""
 
     levels: Mapping[str, tuple[str, ...]]
-    max_levels: int = MAX_LEVELS
 
     def merge(self, later: Categories) -> Categories:
         """Unite the levels of two parts of the data; too many of a column are refused."""
@@ -475,16 +474,12 @@ class Categories:
             for name in names
         }
         for name, levels in united.items():
-            _check_levels(name, levels, self.max_levels)
-        return Categories(united, self.max_levels)
+            _check_levels(name, levels)
+        return Categories(united)
 
 
 def scan_categories(
-    partition: Partition,
-    reader: PartitionReader,
-    columns: Sequence[str],
-    max_levels: int = MAX_LEVELS,
-    weight: str | None = None,
+    partition: Partition, reader: PartitionReader, columns: Sequence[str], weight: str | None = None
 ) -> Categories:
     """Find the levels of columns in one partition; too many of a column are refused.
 
@@ -500,14 +495,14 @@ def scan_categories(
         for name in table.column_names:
             texts = pc.unique(table.column(name).cast(pa.string())).to_pylist()
             levels[name] = tuple(sorted(text for text in texts if text is not None))
-            _check_levels(name, levels[name], max_levels)
-    return Categories(levels, max_levels)
+            _check_levels(name, levels[name])
+    return Categories(levels)
 
 
-def _check_levels(name: str, levels: Sequence[str], max_levels: int) -> None:
-    if len(levels) > max_levels:
+def _check_levels(name: str, levels: Sequence[str]) -> None:
+    if len(levels) > MAX_LEVELS:
         raise DataError(
-            f"The categorical column {name!r} has more than {max_levels} levels: it looks like an "
+            f"The categorical column {name!r} has more than {MAX_LEVELS} levels: it looks like an "
             f"identifier or free text. Leave it out with `exclude: [{name}]`, or make it a number "
             "or a coarser category."
         )

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
-from distfms.data.rows.batches import (
-    MAX_LEVELS,
-    Categories,
-    ColumnPlan,
-    RowBatch,
-    read_rows,
-    scan_categories,
-)
+from distfms.data.rows.batches import Categories, ColumnPlan, RowBatch, read_rows, scan_categories
 from distfms.data.rows.columns import probably_finite
 from distfms.data.rows.folds import FoldPlan
 from distfms.data.rows.roles import Roles, resolve_roles
@@ -356,12 +349,11 @@ class CategoryReader(PartialReader):
     reader: PartitionReader
     columns: tuple[str, ...]
     weight: str | None = None
-    max_levels: int = MAX_LEVELS
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the levels of a partition."""
-        levels = scan_categories(partition, self.reader, self.columns, self.max_levels, self.weight)
-        return Bundle({"categories": Folded((levels, Categories({}, self.max_levels)))})
+        levels = scan_categories(partition, self.reader, self.columns, self.weight)
+        return Bundle({"categories": Folded((levels, Categories({})))})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
@@ -370,7 +362,6 @@ class CategoryReader(PartialReader):
             "kind": "categories",
             "columns": list(self.columns),
             "weight": self.weight,
-            "max_levels": self.max_levels,
         }
 
 

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.files.dataset import open_dataset
+from distfms.data.rows import batches
 from distfms.data.rows.batches import (
     Categories,
     ColumnPlan,
@@ -237,8 +238,8 @@ def dataset(tmp_path):
     return open_dataset(tmp_path)
 
 
-def discover(dataset, columns, max_levels=10):
-    scanned = (scan_categories(p, dataset.reader, columns, max_levels) for p in dataset.partitions)
+def discover(dataset, columns):
+    scanned = (scan_categories(p, dataset.reader, columns) for p in dataset.partitions)
     return reduce(Categories.merge, scanned)
 
 
@@ -248,7 +249,7 @@ def test_levels_are_the_sorted_union_of_all_partitions(dataset):
 
 
 def test_levels_are_kept_to_the_letter():
-    categories = Categories({"a": ("", "x\0", "é"), "b: c": ("1",), "none": ()}, 7)
+    categories = Categories({"a": ("", "x\0", "é"), "b: c": ("1",), "none": ()})
     assert decode(encode(categories)) == categories
 
 
@@ -257,10 +258,10 @@ def test_unused_dictionary_entries_are_no_levels(tmp_path):
     assert discover(open_table(tmp_path, {"s": column}), ["s"]).levels == {"s": ("used",)}
 
 
-def test_too_many_levels(dataset):
+def test_too_many_levels(dataset, monkeypatch):
     # Each shard has at most 3 levels, the union has 4.
     message = "'s' has more than 3 levels: .*`exclude: \\[s\\]`"
-    with pytest.raises(DataError, match=message):
-        discover(dataset, ["s"], max_levels=3)
-    with pytest.raises(DataError, match=message.replace("3", "1")):
-        discover(dataset, ["s"], max_levels=1)
+    for most in (3, 1):
+        monkeypatch.setattr(batches, "MAX_LEVELS", most)
+        with pytest.raises(DataError, match=message.replace("3", str(most))):
+            discover(dataset, ["s"])

@@ -7,7 +7,7 @@ of one form, true and false, or else text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -257,23 +257,15 @@ def _as_known(known_kind: str, kind: str) -> str:
     return "double" if known_kind in _NUMBERS and kind == "double" else known_kind
 
 
-_ENTRIES = [entry.name for entry in fields(Facts)]
-
-
-def packed(facts: Mapping[str, Facts]) -> dict[str, list[Any]]:
+def packed(facts: Mapping[str, Facts]) -> dict[str, dict[str, Any]]:
     """Return facts as what JSON holds."""
-    return {
-        name: [getattr(column_facts, entry) for entry in _ENTRIES]
-        for name, column_facts in facts.items()
-    }
+    return {name: asdict(column_facts) for name, column_facts in facts.items()}
 
 
-def unpacked(content: Mapping[str, Sequence[Any]]) -> dict[str, Facts]:
+def unpacked(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Facts]:
     """Return facts that were `packed`."""
     facts: dict[str, Facts] = {}
-    for name, values in content.items():
-        entries: list[Any] = [
-            tuple(value) if isinstance(value, list) else value for value in values
-        ]
-        facts[name] = Facts(**dict(zip(_ENTRIES, entries, strict=True)))
+    for name, entries in content.items():
+        lists = {key: tuple(value) for key, value in entries.items() if isinstance(value, list)}
+        facts[name] = Facts(**{**entries, **lists})
     return facts
