@@ -82,11 +82,7 @@ class Steps:
 
         if self.files(name, files):
             return _settled(file, values[0])
-        try:
-            return self._read(file)
-        except codec.CodecError as error:
-            self._forget(name, f"its value cannot be read ({error})")
-        return self.step(name, make, file)
+        return self._read(file)
 
     def files(self, name: str, make: Callable[[], Mapping[str, Any]]) -> bool:
         """Write what `make` returns, file by file, unless that was done; return whether it was now.
@@ -182,13 +178,6 @@ class Steps:
                 with open_binary(place) as stream:
                     return codec.load(stream)
             return parse_json(place, place.read_bytes()) if file.endswith(".json") else None
-
-    def _forget(self, name: str, why: str) -> None:
-        """Let a step be done again."""
-        self.record.event("step_repeated", f"  {name}: done again, as {why}", stage=name)
-        self.entries.pop()
-        self.loaded.remove(name)
-        self._earlier = []
 
     def enter(self, news: Told, content: Mapping[str, Any], seconds: float) -> None:
         """Write the files of a step that is done, then name it in the manifest."""

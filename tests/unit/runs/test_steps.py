@@ -72,18 +72,6 @@ def test_what_is_damaged_and_all_after_it_is_done_again(
     assert again.made == NAMES[at:]
 
 
-def test_a_value_of_a_class_that_has_changed_is_made_again(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = whole / "statistics" / "order.step"
-    place.write_bytes(place.read_bytes().replace(b"distfms-value-1", b"distfms-value-0"))
-    monkeypatch.setattr(RunFolder, "is_intact", lambda self, entry: True)
-    again = Attempt(whole)
-    again.all()
-    assert again.made == NAMES[1:]
-    assert "order: done again, as its value cannot be read" in again.told[0]
-
-
 def test_misuse_fails_loudly(whole: Path, tmp_path: Path) -> None:
     steps = Attempt(whole).steps
     with pytest.raises(EngineError, match="the finished step 'rows' where 'order' was asked for"):
