@@ -37,8 +37,9 @@ NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 
 
 def _as_span(value: Any) -> Any:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)? (days?|partitions?)", str(value)):
-        raise ValueError("write it as `30 days` or `12 partitions`")
+    length = re.fullmatch(r"([0-9]+(\.[0-9]+)?) (days?|partitions?)", str(value))
+    if length is None or not float(length[1]):
+        raise ValueError("write it as `30 days` or `12 partitions`, above 0")
     return value
 
 

@@ -42,13 +42,7 @@ def remember(dataset: Dataset, forgetting: Forgetting, time: str | None = None) 
         kept = _ages(dataset, unit, time) < float(length)
     if forgetting.half_life is not None:
         length, unit = forgetting.half_life.split()
-        if not float(length):
-            raise DataError(
-                "`retrain.forget.half_life` is 0: all but the newest data would have no weight."
-            )
         weight = np.exp2(-_ages(dataset, unit, time) / float(length))
-    if not kept.any():
-        raise DataError("`retrain.forget.window` is 0: no partition is left to learn from.")
     # As if nothing else were there.
     counted = [dataset.partitions[number] for number in np.flatnonzero(kept)]
     offsets = accumulate([0, *(part.n_rows for part in counted[:-1])])

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from distfms.data.files.age import partition_dates, remember
 from distfms.data.files.dataset import open_dataset
@@ -79,9 +80,9 @@ def test_a_time_column_without_dates_is_refused(dataset, column, words):
 
 
 @pytest.mark.parametrize("forgetting", [{"window": "0 days"}, {"half_life": "0 partitions"}])
-def test_no_age_at_all_is_refused(dataset, forgetting):
-    with pytest.raises(DataError, match="is 0"):
-        ages(dataset, **forgetting)
+def test_no_age_at_all_is_refused(forgetting):
+    with pytest.raises(ValidationError, match="above 0"):
+        Forgetting(**forgetting)
 
 
 def test_weights_are_positive_however_old(dataset):
