@@ -48,6 +48,7 @@ Span = Annotated[str, BeforeValidator(_as_span)]
 if TYPE_CHECKING:
     Folds = int  # as jobs see it: `distfms.runs.auto_folds` has replaced `auto` by then
 else:
+    # Part numbers are stored in one byte.
     Folds = Annotated[int, Strict(), Field(ge=0, le=200)] | Literal["auto"]
 # Bytes, also given as `512MiB` or `4 GB`.
 Size = Annotated[ByteSize, Field(gt=0)]

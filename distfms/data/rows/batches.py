@@ -83,16 +83,12 @@ class ColumnPlan:
     def of(
         cls,
         roles: Roles,
-        categories: Categories | Mapping[str, Sequence[str]] | None = None,
+        levels: Mapping[str, Sequence[str]],
         *,
         unknown: Literal["error", "zero"] = "error",
     ) -> ColumnPlan:
-        """Plan the batch of all features and targets; `categories` are levels of either."""
-        levels = categories.levels if isinstance(categories, Categories) else categories or {}
+        """Plan the batch of all features and targets; `levels` are of either."""
         categorical = (*roles.text_features, *roles.text_targets)
-        for name in categorical:
-            if name not in levels:
-                raise DataError(f"The levels of the categorical column {name!r} are unknown.")
         return _planned(roles, tuple((name, tuple(levels[name])) for name in categorical), unknown)
 
     @property

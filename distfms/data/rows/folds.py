@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distfms.data.rows.columns import ReadRows, fill_numbers, number_view
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 
 if TYPE_CHECKING:
     from distfms.data.files.partition import Partition
@@ -26,9 +26,6 @@ _BYTE_PRIME = np.uint64(0x00000100000001B3)
 _FLOAT_TAG = np.uint64(0xD6E8FEB86659FD93)
 _ROW_TAG = np.uint64(0xA0761D6478BD642F)
 _FOLD_TAG = np.uint64(0xE7037ED1A0B428DB)
-
-MAX_FOLDS = 200
-"""Most folds; part numbers are stored in one byte."""
 
 
 def require_divided(
@@ -70,22 +67,11 @@ def require_divided(
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """How rows are divided: `n_folds` folds (0 for none), and a share `test` in [0, 1] held out.
-
-    A SpecError says that a number is out of range.
-    """
+    """How rows are divided: `n_folds` folds (0 for none), and a share `test` in [0, 1] held out."""
 
     n_folds: int = 0
     test: float = 0.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n_folds < 0 or self.n_folds == 1 or self.n_folds > MAX_FOLDS:
-            raise SpecError(
-                f"`folds` is {self.n_folds}: choose 0 for none, or 2 to {MAX_FOLDS} folds."
-            )
-        if not 0.0 <= self.test <= 1.0:
-            raise SpecError(f"`test` is {self.test}: choose a share from 0 to 1.")
 
     @property
     def test_part(self) -> int:

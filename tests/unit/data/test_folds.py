@@ -7,7 +7,7 @@ import pytest
 
 from distfms.data.files.partition import Partition
 from distfms.data.rows.folds import FoldPlan, assign_parts, hash_keys
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 
 MASK = 2**64 - 1
 PARTITION = Partition(0, "/data/a", "a", (0,), 50, 0, 0, 0, "", "", key="a")
@@ -130,11 +130,3 @@ def test_no_folds_leave_one_training_part():
     assert not assign_parts(np.arange(100), n_folds=0, test=0.0, seed=3).any()
     assert (FoldPlan(0).test_part, FoldPlan(0).n_parts) == (1, 2)
     assert (FoldPlan(5).test_part, FoldPlan(5).n_parts) == (5, 6)
-
-
-@pytest.mark.parametrize(
-    "plan", [(1, 0.0), (-1, 0.0), (201, 0.0), (2, 1.1), (2, -0.1), (2, np.nan)]
-)
-def test_numbers_out_of_range(plan):
-    with pytest.raises(SpecError, match="choose"):
-        FoldPlan(*plan)

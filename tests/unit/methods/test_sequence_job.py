@@ -85,12 +85,12 @@ def test_tables_of_costs_that_cannot_be_read(tmp_path, content, message):
 # --- reading ------------------------------------------------------------------------------------
 
 
-def source(tmp_path, columns, *, held_out=False, levels=None, **section):
+def source(tmp_path, columns, *, held_out=False, levels=(), **section):
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=7)
     content = {"path": "x", "target": "y", "missing": "mean", "folds": 0, **section}
     data = parse_section(DataSection, content, "data")
     dataset = open_dataset(tmp_path / "rows.parquet", max_rows=data.max_partition_rows)
-    plan = ColumnPlan.of(section_roles(dataset, data), levels)
+    plan = ColumnPlan.of(section_roles(dataset, data), dict(levels))
     return dataset, RowSource(dataset.reader, data, 0, held_out, plan)
 
 
