@@ -103,7 +103,6 @@ def test_what_cannot_be_done_is_refused(place, distfms):
     assert "Name the version" in refused("models", "promote", "small")
     for wrong in ("a@b", "a@" + "9" * 5000):
         assert f"{wrong[:100]!r} is not a model name" in refused("models", "show", wrong)
-    assert "Give RUN and DATA" in refused("predict", "x", "--out", "o.parquet")
 
 
 def test_a_registry_that_cannot_be_written(place, distfms, monkeypatch):
