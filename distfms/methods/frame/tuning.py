@@ -327,11 +327,7 @@ def _grid_in_words(grid: Grid) -> str:
 
 
 def choose_options(
-    run: Run,
-    job: Job,
-    answers: Answers,
-    left_open: LeftOpen | None = None,
-    once: Collection[str] = (),
+    run: Run, job: Job, answers: Answers, left_open: LeftOpen | None = None
 ) -> ChosenOptions:
     """Choose options by cross-validation, where the spec has a grid; step ``tune``.
 
@@ -342,8 +338,6 @@ def choose_options(
     answers : callable
     left_open : LeftOpen, optional
         What each point chooses for itself.
-    once : collection of str
-        Options that the spec left open and that were chosen before, for all points.
 
     Returns
     -------
@@ -354,12 +348,12 @@ def choose_options(
     """
     if job.tune is None:
         return job.options, None
-    tuning = run.step("tune", partial(_compared_points, run, job, answers, left_open, once))
+    tuning = run.step("tune", partial(_compared_points, run, job, answers, left_open))
     return changed_options(job.options, tuning["chosen"]), tuning
 
 
 def _compared_points(
-    run: Run, job: Job, answers: Answers, left_open: LeftOpen | None, once: Collection[str]
+    run: Run, job: Job, answers: Answers, left_open: LeftOpen | None
 ) -> dict[str, Any]:
     assert job.tune is not None
     tune = job.tune
@@ -379,12 +373,6 @@ def _compared_points(
         f"Chosen by cross-validation among {len(points):,} points: "
         f"{options_text(choice['chosen'])}."
     )
-    named = [f"`{name}`" for name in once if name not in tune.grid]
-    if named:
-        run.note(
-            f"Chosen once for all points of the grid, with the options of the spec: "
-            f"{', '.join(named)}. A choice for each point would take as many times as long."
-        )
     for name, values_tried in tune.grid.items():
         note_edge(run, name, choice["chosen"][name], values_tried)
     return {"measure": measure, "rule": tune.rule, "tuned": list(tune.grid), **choice}

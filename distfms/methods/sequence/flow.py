@@ -109,9 +109,7 @@ def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, A
         points_on_folds, run, job, data.statistics, data.procedure,
         nested="max_groups", evaluate=learner_of(run, job, data).on_folds,
     )  # fmt: skip
-    spec = data.form.options
-    once = [name for name in ("model", "ridge") if getattr(spec, name) == "auto"]
-    options, tuning = choose_options(run, job, points, once=once)
+    options, tuning = choose_options(run, job, points)
     return replace(job, options=options), tuning
 
 

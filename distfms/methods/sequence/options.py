@@ -270,9 +270,9 @@ class SequenceOptions(Section):
     """Choose only among groups that cost at most the cost spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
     """λ of linear models, in units of the standardised columns. `auto`: of 1000 (nearly the mean)
-    down to 1e-5 the best in cross-validation, on average over budgets of 5 to 100% of the cost for
-    the family `gaussian`, for all columns for others; without `data.folds` by generalised
-    cross-validation (`gaussian`), or 1e-5.
+    down to 1e-5 the best in cross-validation (once, before `tune`), on average over budgets of 5 to
+    100% of the cost for the family `gaussian`, for all columns for others; without `data.folds` by
+    generalised cross-validation (`gaussian`), or 1e-5.
     """
     family: Family = "auto"
     """Target: a number (`gaussian`), one of two classes (`logistic`), one of several (`softmax`; of

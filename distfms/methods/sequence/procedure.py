@@ -55,7 +55,7 @@ class SequenceProcedure(Procedure):
     """What decides about sequences besides the statistics.
 
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
-    gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
+    gaussian, the classes of ``softmax``. With `as_one` all
     columns are one group, whose model is that of all groups in any order. With `with_models`
     `evaluate` also answers with the linear models, for what only rows tell. `gains` are what
     boosted trees gain by each group, by its name, for the rule `gain`. A column that deviates by
@@ -74,7 +74,6 @@ class SequenceProcedure(Procedure):
     n_outputs: int = 1
     model: str = "linear"
     ladder: Ladder = field(default_factory=Ladder)
-    tol: float = TOLERANCE
     as_one: bool = False
     with_models: bool = False
     gains: tuple[tuple[str, float], ...] = ()
@@ -139,7 +138,7 @@ class SequenceProcedure(Procedure):
         # Where trees take the models' place, only gradients ask for these.
         asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
         ladder = self.ladder if asks else Ladder(())
-        tol = self.tol * (1.0 if view.left_out < 0 else _OF_FOLDS)
+        tol = TOLERANCE * (1.0 if view.left_out < 0 else _OF_FOLDS)
         options = self._options(problem, rule)
         return sequence_glm(problem, view, ladder, budget=rule.budget, tol=tol, **options)
 
