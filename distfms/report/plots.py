@@ -408,17 +408,30 @@ def _radius(point: Point, points: Sequence[Point]) -> float:
 
 
 def _names_beside(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]:
-    """Yield names on the right of the largest points, where they cover no other name."""
+    """Yield names beside the largest points, where they cover no other name.
+
+    They are on the right of their points, at the edge of the chart on the left.
+    """
     places = list[tuple[float, float, float]]()
     for point in points[:n_names]:
         name = shorten(point.name, _CHARACTERS)
+        width = width_of(name, NAME_SIZE)
         x, y = frame.at(point.x, point.y)
-        start = x + _radius(point, points) + 3.0
-        end = start + width_of(name, NAME_SIZE)
-        near = [place for place in places if abs(place[2] - y) < _APART]
-        if end < WIDTH and all(end < first or last < start for first, last, _ in near):
-            places.append((start, end, y))
+        gap = _radius(point, points) + 3.0
+        start = x + gap
+        if start + width > WIDTH:
+            start = x - gap - width
+        place = (start, start + width, y)
+        if not any(_overlap(place, other_place) for other_place in places):
+            places.append(place)
             yield label(start, y + 3.0, name, size=NAME_SIZE)
+
+
+def _overlap(name: tuple[float, float, float], place: tuple[float, float, float]) -> bool:
+    """Whether two names on lines y, each from one x to another, are in each other's way."""
+    start, end, y = name
+    first, last, line = place
+    return abs(line - y) < _APART and start <= last and first <= end
 
 
 def _numbers(values: Sequence[Any], log: bool = False) -> np.ndarray:
