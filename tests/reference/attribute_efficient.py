@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from distfms.methods.attribute_efficient import kernels
-from distfms.methods.attribute_efficient.learner import alias_table, logarithms
+from distfms.methods.attribute_efficient.learner import logarithms
 
 
 @njit
@@ -162,10 +162,8 @@ class Literal:
         u = uniforms(self.key, range(first * n_draws, (first + m) * n_draws))
         u = u.reshape(m, n_draws)
         q = phase.probabilities()
-        place = u[:, :k] * d
-        alias = alias_table(q)
-        cell = place.astype(np.int64)
-        points = np.where(place - cell >= alias[cell, 0], alias[cell, 1], cell).astype(np.int64)
+        shares = np.cumsum(q)
+        points = np.searchsorted(shares, u[:, :k] * shares[-1], side="right")
         improved = design.improved and phase.moments is not None
         inner = np.sqrt(phase.moments) if improved else np.ones(d)
         squares = design.penalty == "ridge" and not improved

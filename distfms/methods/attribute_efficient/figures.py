@@ -25,7 +25,7 @@ from distfms.report.metrics import (
     trusted,
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
-from distfms.report.plots import Line, line_chart
+from distfms.report.plots import line_chart
 from distfms.report.sections import notes, usage
 
 SUBTITLE = "Attribute-efficient regression"
@@ -222,7 +222,10 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     chosen = run.selection["algorithm"]
     if all(len(curve.points) == 1 for curve in curves):
         return [_comparison_table(curves, rows, chosen, _ENDS.format(_ROWS[rows]))]
-    lines = [_line(curve, rows, curve.name == chosen) for curve in curves]
+    lines = []
+    for curve in curves:
+        is_chosen = curve.name == chosen
+        lines.append(curve.line(rows, _LOSS, _TITLES[curve.name], bold=is_chosen))
     drawn = [seen for curve in curves for seen in curve.x]
     chart = line_chart(
         lines,
@@ -233,25 +236,14 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
         y_limits=fences(lines),
     )
     n_repeats = curves[0].points[0]["repeats"]
-    tuned = "step_factor" in run.selection.get("tuning", {}).get("chosen", {})
+    is_tuned = "step_factor" in run.selection.get("tuning", {}).get("chosen", {})
+    factor = ", with the step_factor that was chosen" if is_tuned else ""
     caption = (
-        f"Mean relative loss on {_ROWS[rows]}, against the attributes observed while learning. "
-        f"Bands: one standard deviation over {count(n_repeats, 'repeat')} with other orders and "
-        "draws. Online algorithms take the steps of the theory for each size"
-        f"{', with the step_factor that was chosen' if tuned else ''}. Values beyond the scale are "
-        "in the table."
+        f"Mean relative loss on {_ROWS[rows]}, against the attributes observed while learning, of "
+        f"{count(n_repeats, 'repeat')} with other orders and draws. Online algorithms take the "
+        f"steps of the theory for each size{factor}. Values beyond the scale are in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
-
-
-def _line(curve: Curve, rows: str, bold: bool) -> Line:
-    lower: list[float | None] = []
-    upper: list[float | None] = []
-    deviations = curve.values(rows, "deviation")
-    for mean, deviation in zip(curve.values(rows, _LOSS), deviations, strict=True):
-        lower.append(None if mean is None else mean - (deviation or 0.0))
-        upper.append(None if mean is None else mean + (deviation or 0.0))
-    return curve.line(rows, _LOSS, _TITLES[curve.name], bold=bold, lower=lower, upper=upper)
 
 
 def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str, caption: str) -> Table:
@@ -279,20 +271,11 @@ def _coefficient_table(selection: Json) -> Table:
     gains = selection.get("gains", {})
     weights = selection["coefficients"]
     ranked = sorted({**weights, **gains}.items(), key=lambda item: -abs(item[1]))
-    rows = [
-        {
-            "Attribute": name,
-            **({"Gain": gain} if gains else {}),
-            "Coefficient": weights[name],
-            "Probability of a draw": selection["sampling"][name],
-            "Second moment": selection["second_moments"][name],
-        }
-        for name, gain in ranked[:_ROWS_SHOWN]
-    ]
-    return Table(
-        rows,
-        ("What trees gain by each attribute, and the linear model. " if gains else "")
-        + "Coefficients in the original units of the attributes, the largest first."
-        + more(len(ranked), len(rows), "in selection.json"),
-        {"Probability of a draw": "percent"},
-    )
+    rows = []
+    for name, _ in ranked[:_ROWS_SHOWN]:
+        row = {"Attribute": name, "Coefficient": weights[name]}
+        rows.append(row | {"Gain": gains[name]} if gains else row)
+    caption = "What trees gain by each attribute, and the linear model. " if gains else ""
+    caption += "Coefficients in the original units of the attributes, the largest first."
+    caption += more(len(ranked), len(rows), "in selection.json")
+    return Table(rows, caption, {"Gain": "measure", "Coefficient": "measure"})

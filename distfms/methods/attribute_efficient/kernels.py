@@ -40,13 +40,13 @@ LASSO, SQUARES, N_POINT, N_DRAWS, GATHERS = range(5)
 class State(NamedTuple):
     """All of a chain, in arrays that steps change in place; `tree` has its root at node 1.
 
-    Node n has the children 2n and 2n + 1. `alias` is for the probabilities of the point, `squares`
-    (d, 2) sum and count those of the values that a first phase observed.
+    Node n has the children 2n and 2n + 1. `shares` (d,) are the cumulative probabilities of the
+    point; `squares` (d, 2) sum and count the squares of the values that a first phase observed.
     """
 
     table: np.ndarray
     tree: np.ndarray
-    alias: np.ndarray
+    shares: np.ndarray
     squares: np.ndarray
     numbers: np.ndarray
     counts: np.ndarray
@@ -174,8 +174,7 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
     table = state.table
     tree = state.tree
     numbers = state.numbers
-    alias = state.alias
-    n_attributes = len(table)
+    shares = state.shares
     n_leaves = len(tree) >> 1
     n_point = state.form[N_POINT]
     n_draws = state.form[N_DRAWS]
@@ -183,10 +182,7 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
     for r in range(n_draws):
         u = uniform(state.key[0], first + r)
         if r < n_point:
-            place = u * n_attributes
-            i = int(place)
-            if place - i >= alias[i, 0]:
-                i = int(alias[i, 1])
+            i = np.searchsorted(shares, u * shares[-1], side="right")
             attributes[r] = i
             factors[r] = table[i, POINT]
         elif tree[1] > 0.0:

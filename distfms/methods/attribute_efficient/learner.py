@@ -59,29 +59,6 @@ def improvement_ratio(penalty: Penalty, moments: np.ndarray) -> float:
     return float(moments.sum() / (len(moments) * moments.max()))
 
 
-def alias_table(probabilities: np.ndarray) -> np.ndarray:
-    """Prepare draws in O(1): for each cell, the share that is its own, and one other, shape (d, 2).
-
-    References
-    ----------
-    Vose, "A linear algorithm for generating random numbers with a given distribution" (1991).
-    """
-    n = len(probabilities)
-    table = np.column_stack((np.ones(n), np.arange(n, dtype=np.float64)))
-    remaining = probabilities * n
-    # What is left at the end, 1 but for rounding, has its cell for itself.
-    small = np.flatnonzero(remaining < 1.0).tolist()
-    large = np.flatnonzero(remaining >= 1.0).tolist()
-    while small and large:
-        cell = small.pop()
-        filler = large[-1]
-        table[cell] = remaining[cell], filler
-        remaining[filler] -= 1.0 - remaining[cell]
-        if remaining[filler] < 1.0:
-            small.append(large.pop())
-    return table
-
-
 @dataclass(frozen=True)
 class Phase:
     """One phase of learning: how many examples, and what is known of the second moments.
@@ -270,7 +247,7 @@ class Chain:
         self.state = kernels.State(
             table=np.zeros((n_attributes, 8)),
             tree=np.zeros(2 * n_leaves),
-            alias=np.zeros((n_attributes, 2)),
+            shares=np.zeros(n_attributes),
             squares=np.zeros((n_attributes, 2)),
             numbers=np.zeros(kernels.N_NUMBERS),
             counts=np.zeros(kernels.N_COUNTS, dtype=np.int64),
@@ -452,7 +429,7 @@ class Chain:
         moments = phase.moments if design.improved else None
         by_squares = not is_lasso and moments is None
         self.probabilities = phase.probabilities()
-        state.alias[:] = alias_table(self.probabilities)
+        state.shares[:] = np.cumsum(self.probabilities)
         state.form[:] = (is_lasso, by_squares, design.n_point, design.n_draws, is_first)
         table = state.table
         table[:] = 0.0

@@ -159,7 +159,6 @@ def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
     """Return the fewest landmarks that are not behind the best number of them, and say so."""
     procedure = learner.procedure(options)
     most = procedure.keep
-    n_rows = learner.data.landmarks.sample.train().n_rows
     sizes = np.array(ladder(most), dtype=float)
     items = [(procedure.rules[0], sizes)]
     work = fold_work(learner.job, partial(scored, procedure), items, [procedure])
@@ -169,13 +168,6 @@ def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
         learner.run.note(
             f"{choice.value:,.0f} of up to {most:,} landmarks are kept: more of them do not lower "
             "the error in cross-validation by more than a standard error."
-        )
-    elif most < n_rows:
-        means = answers.means(0, "mse").mean
-        learner.run.note(
-            f"{most:,} landmarks are kept, the largest number tried: the last "
-            f"{most - sizes[-2]:,.0f} lowered the error in cross-validation by "
-            f"{1.0 - means[-1] / means[-2]:.1%}. Set `landmarks` to try more."
         )
     return choice
 

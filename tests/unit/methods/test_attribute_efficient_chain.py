@@ -13,7 +13,6 @@ from distfms.methods.attribute_efficient.learner import (
     Chain,
     Design,
     Phase,
-    alias_table,
     improvement_ratio,
     logarithms,
     point_probabilities,
@@ -158,16 +157,6 @@ def test_estimates_are_unbiased(penalty, sampling, improved):
     found = np.column_stack((points, residuals, residuals[:, None] * points))
     error = found.std(axis=0) / math.sqrt(n)
     assert (np.abs(found.mean(axis=0) - expected) <= 5.0 * error + 1e-15).all()
-
-
-@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=40).filter(lambda v: sum(v) > 1e-3))
-def test_alias_table_has_the_probabilities(weights):
-    q = np.array(weights) / np.sum(weights)
-    table = alias_table(q)
-    found = table[:, 0].copy()
-    np.add.at(found, table[:, 1].astype(int), 1.0 - table[:, 0])
-    np.testing.assert_allclose(found / len(q), q, atol=1e-12)
-    assert not found[q == 0].any()
 
 
 @given(st.lists(st.floats(-5.0, 5.0), min_size=2, max_size=20), st.floats(1.001, 100.0))
