@@ -20,12 +20,6 @@ from distfms.methods.attribute_efficient.predictors import (
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.outcomes import Numbers
-from distfms.stats.comoments import Moments
-
-
-def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
-    """Return the prediction that losses are relative to: the mean of the target, or 0."""
-    return float(moments.mean[-1]) if options.solver == "pairs" else 0.0
 
 
 def judge_of(options: AttributeEfficientOptions, train: Members, n_detailed: int = 1) -> Judge:
@@ -33,7 +27,8 @@ def judge_of(options: AttributeEfficientOptions, train: Members, n_detailed: int
     outcome = Numbers()
     if has_labels(train):
         outcome = Numbers(threshold=0.0, tells_classes=True)
-    centre = constant_of(options, train["moments"])
+    # What losses are relative to: the mean of the target, or 0.
+    centre = float(train["moments"].mean[-1]) if options.solver == "pairs" else 0.0
     return Judge(outcome, in_detail=slice(n_detailed), centre=centre)
 
 

@@ -25,12 +25,14 @@ from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.learners import (
     Learner,
+    check_online,
+    check_pairs,
     learned_by_chains,
     learner_of,
     procedure_of,
     training_rows,
 )
-from distfms.methods.attribute_efficient.lessons import curves, ends, lessons_of
+from distfms.methods.attribute_efficient.lessons import curves, design_of, ends, lessons_of
 from distfms.methods.attribute_efficient.predictors import SideBySide
 from distfms.methods.attribute_efficient.procedure import LearningProcedure, on_rows
 from distfms.methods.frame.choose import best, chosen_without
@@ -38,7 +40,14 @@ from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, R
 from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_on_folds
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judge import Judge, LossSums, Question, judged_by_pass
-from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_folds, points_on_folds
+from distfms.methods.frame.moments import (
+    Solved,
+    TrainMembers,
+    head_of,
+    on_folds,
+    points_on_folds,
+    search_all,
+)
 from distfms.methods.frame.row_data import require_rows, tell_counts
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import ChosenOptions, choose_options
@@ -87,7 +96,10 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
     require_rows(form, [part.n_rows for part in statistics["counts"].parts])
     form.check_values(train)
     tell_counts(run, form, form.row_plan, statistics["counts"])
-    learner.check(run, train)
+    if learner.draws is None:
+        check_online(run, learner.job, train)
+    else:
+        check_pairs(run, train)
     return statistics
 
 
@@ -101,10 +113,15 @@ def tuned(run: Run, job: Job, statistics: Bundle) -> ChosenOptions:
 
 def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[str, Learned]:
     """Return models of all training rows by name, the chosen one first."""
-    paths = learner.search(run, procedure, train)
+    job = learner.job
+    if learner.draws is None:
+        learned = learned_by_chains(run, job, train, [procedure.lesson(train)])
+        paths = dict(zip(procedure.names, learned, strict=True))
+    else:
+        paths = search_all(run, procedure, train)
     first = next(iter(paths.values()))
-    in_all = first.n_examples * len(learner.job.features)
-    scanned = in_all if learner.job.options.scanned_for else 0
+    in_all = first.n_examples * len(job.features)
+    scanned = in_all if job.options.scanned_for else 0
     run.account(attributes={"observed": first.n_seen, "scanned": scanned})
     return paths
 
@@ -146,7 +163,7 @@ def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
         losses = {
             rows: values["relative_loss"][len(at_ends) :] for rows, values in measures.items()
         }
-        shown = curves(lessons, learned, losses)
+        shown = curves(lessons, learned, losses, job.options.repeats)
     of_model = {}
     for rows, values in measures.items():
         of_model[rows] = {name: number_or_none(value[0]) for name, value in values.items()}
@@ -276,8 +293,13 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
         "improvement_ratio": ratio,
         "intercept": linear.intercept,
         "coefficients": dict(zip(names, linear.weights.tolist(), strict=True)),
-        **learner.said(linear, solved.train),
+        "draws": options.sampling,
     }
+    if learner.draws is None:
+        design = design_of(options, solved.train)
+        content |= {"bound": design.bound, "norm": learned.norm, "step": learned.step}
+        if design.first_examples:
+            content["first_examples"] = design.first_examples
     if learned.share > 0.0:
         gains = Trees(learned.trees).gains().tolist()
         content["gains"] = dict(zip(names, gains, strict=True))

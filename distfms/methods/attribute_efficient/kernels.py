@@ -275,27 +275,6 @@ def _move(state: State, i: int, move: float) -> None:
 # --- many examples ------------------------------------------------------------------------------
 
 
-@inlined
-def length(values: np.ndarray, attributes: np.ndarray, is_lasso: bool) -> float:
-    """Return the norm of what was observed of an example, each attribute once.
-
-    It is that of the penalty's theory, ‖x‖₂ or ‖x‖_∞, unscaled, and NaN where a value is missing.
-    """
-    size = 0.0
-    for r in range(len(attributes)):
-        i = attributes[r]
-        is_new = i >= 0
-        for earlier in range(r):
-            is_new = is_new and attributes[earlier] != i
-        if is_new:
-            square = values[r] * values[r]
-            if not is_lasso:
-                size += square
-            elif size == size and not square <= size:
-                size = square
-    return math.sqrt(size)
-
-
 @njit
 def learn_rows(state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray) -> None:
     """Draw and learn from some rows, in an order; of a row only what was drawn is looked at."""

@@ -320,8 +320,10 @@ class Chain:
     ) -> None:
         """Refuse an example that the theory's steps are too long for."""
         design = self.design
-        is_lasso = design.penalty == "lasso"
-        length = self._kernels.length(values, attributes, is_lasso) / design.norm
+        seen = attributes >= 0
+        _, firsts = np.unique(attributes[seen], return_index=True)
+        order = np.inf if design.penalty == "lasso" else 2
+        length = np.linalg.norm(values[seen][firsts], order) / design.norm
         if not np.isfinite(length):
             raise DataError(
                 f"A value of {name} is missing or infinite: leave the example out.{before}"

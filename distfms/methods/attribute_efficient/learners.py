@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,114 +31,79 @@ from distfms.methods.attribute_efficient.read import (
 )
 from distfms.methods.frame.contract import Job, Run, Summary
 from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.moments import search_all
 from distfms.methods.frame.passes import keeps_rows
 from distfms.methods.frame.rows import SummaryReader
 from distfms.report.formatting import count
 
 
 @dataclass(frozen=True, eq=False)
-class Online:
-    """Learns row by row."""
+class Learner:
+    """Learns row by row or, where there are draws, at once from the pairs that these observe."""
 
     job: Job
-    draws: ClassVar[None] = None
-    #: Partitions are not compared: the products of all attributes may be too many.
-    summary: ClassVar[None] = None
+    draws: Draws | None = None
 
     def reader(self, dataset: Dataset, held_out: bool) -> SummaryReader:
-        """Return the reader of moments, norms and counts."""
-        return statistics_reader(self.job.form.labelled(dataset, held_out))
-
-    def check(self, run: Run, train: Members) -> None:
-        """Refuse targets beyond the bound; say what the theory assumes."""
-        options: AttributeEfficientOptions = self.job.options
-        design_of(options, train)
-        largest = norm_of(options.penalty, train)
-        if isinstance(options.norm, float) and largest > options.norm:
-            run.note(
-                f"The theory assumes attributes of norm {options.norm:g} at most, but norms go up "
-                f"to {largest:g}: its steps are too long. Leave `norm` out, or set a larger one or "
-                "a `step_factor`."
-            )
-        if options.scanned_for:
-            n_values = train["counts"].n_rows * len(self.job.features)
-            run.note(
-                f"A pass over all {n_values:,} attributes of the training rows found "
-                f"{options.scanned_for}; they do not count as observed."
-            )
-
-    def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
-        """Learn from all training rows."""
-        lesson = procedure.lesson(train)
-        return {procedure.rules[0].name: learned_by_chains(run, self.job, train, [lesson])[0]}
-
-    def said(self, learned: Learned, train: Members) -> dict[str, Any]:
-        """Return what ``selection.json`` has of this learner alone."""
-        design = design_of(self.job.options, train)
-        entries = {"bound": design.bound, "norm": learned.norm, "step": learned.step}
-        if design.first_examples:
-            entries["first_examples"] = design.first_examples
-        return entries
-
-
-@dataclass(frozen=True, eq=False)
-class FromPairs:
-    """Solves at once, from moments of the pairs that draws observe."""
-
-    job: Job
-    draws: Draws
-
-    def reader(self, dataset: Dataset, held_out: bool) -> SummaryReader:
-        """Return the reader of moments, norms, counts, and of what is observed and its pairs."""
+        """Return the reader of moments, norms and counts, and of pairs with what is observed."""
         source = self.job.form.labelled(dataset, held_out)
         return statistics_reader(source, self.draws, self.job.inputs.train.n_rows)
 
     @property
-    def summary(self) -> Summary:
-        """How partitions are compared: by what was observed of them."""
+    def summary(self) -> Summary | None:
+        """How partitions are compared, by pairs; online, the products may be too many."""
+        if self.draws is None:
+            return None
         names = (*self.job.features, *self.job.form.roles.target)
         return Summary(names, self.reader, "pairs")
 
-    def check(self, run: Run, train: Members) -> None:
-        """Refuse what cannot be solved; say what was not observed."""
-        FoldPairs([*train["pairs"].folds.values()])
-        unseen = int((train["observed"].weight[:-1] == 0).sum())
-        if unseen:
-            run.note(
-                f"{count(unseen, 'attribute was', 'attributes were')} not observed in any row, and "
-                "the weights are 0."
-            )
 
-    def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
-        """Solve from the pairs of all training rows."""
-        return search_all(run, procedure, train)
+def check_online(run: Run, job: Job, train: Members) -> None:
+    """Refuse targets beyond the bound; say what the theory assumes."""
+    options: AttributeEfficientOptions = job.options
+    design_of(options, train)
+    largest = norm_of(options.penalty, train)
+    if isinstance(options.norm, float) and largest > options.norm:
+        run.note(
+            f"The theory assumes attributes of norm {options.norm:g} at most, but norms go up to "
+            f"{largest:g}: its steps are too long. Leave `norm` out, or set a larger one or a "
+            "`step_factor`."
+        )
+    if options.scanned_for:
+        n_values = train["counts"].n_rows * len(job.features)
+        run.note(
+            f"A pass over all {n_values:,} attributes of the training rows found "
+            f"{options.scanned_for}; they do not count as observed."
+        )
 
-    def said(self, learned: Learned, train: Members) -> dict[str, Any]:
-        """Return what ``selection.json`` has of this learner alone."""
-        return {"draws": self.job.options.sampling}
 
-
-Learner = Online | FromPairs
+def check_pairs(run: Run, train: Members) -> None:
+    """Refuse what cannot be solved; say what was not observed."""
+    FoldPairs([*train["pairs"].folds.values()])
+    unseen = int((train["observed"].weight[:-1] == 0).sum())
+    if unseen:
+        run.note(
+            f"{count(unseen, 'attribute was', 'attributes were')} not observed in any row, and the "
+            "weights are 0."
+        )
 
 
 def learner_of(run: Run, job: Job) -> Learner:
     """Return what learns, for pairs with the draws; step ``draws``, but for alike ones."""
     options: AttributeEfficientOptions = job.options
     if options.solver == "online":
-        return Online(job)
+        return Learner(job)
     alike = Draws(options.attributes_per_example, stream(job.seed, 0))
     alike = replace(alike, phases=options.sampling == "two_phase")
     if options.sampling == "uniform":
-        return FromPairs(job, alike)
+        return Learner(job, alike)
     weights = run.step("draws", lambda: drawing_weights_of(run, job, alike))
-    return FromPairs(job, replace(alike, weights=weights))
+    return Learner(job, replace(alike, weights=weights))
 
 
 def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
     """Find which attributes are drawn more often, by moments of all rows or of a first phase."""
     if not alike.phases:
-        moments = run.reduce(Online(job).reader)["moments"].train()
+        moments = run.reduce(Learner(job).reader)["moments"].train()
         return drawing_weights(moments.second_moment[:-1])
     first = run.reduce(lambda *rows: first_phase_reader(job.form.labelled(*rows), alike))
     return weights_after(first["observed"].train())

@@ -220,31 +220,30 @@ def lesson_of(
 
 
 def curves(
-    lessons: Sequence[Lesson], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
+    lessons: Sequence[Lesson],
+    learned: Sequence[Learned],
+    losses: Mapping[str, np.ndarray],
+    n_repeats: int,
 ) -> list[dict[str, Any]]:
     """Summarise the repeats of each algorithm at each size, by the rows of the losses."""
     drawn = []
+    n_seen = np.array([path.n_seen for path in learned], dtype=float)
     for name, places in groupby(range(len(lessons)), lambda place: lessons[place].name):
-        of_sizes = groupby(places, lambda place: lessons[place].n_examples)
-        by_size = [list(repeats) for _, repeats in of_sizes]
-        counts: dict[str, list[Any]] = {"budget": [], "examples": [], "repeats": []}
-        for repeats in by_size:
-            n_seen = [learned[i].n_seen for i in repeats]
-            counts["budget"].append(float(np.mean(n_seen)))
-            counts["examples"].append(lessons[repeats[0]].n_examples)
-            counts["repeats"].append(len(repeats))
+        by_size = np.array([*places]).reshape(-1, n_repeats)
+        counts = {
+            "budget": n_seen[by_size].mean(axis=1),
+            "examples": [lessons[place].n_examples for place in by_size[:, 0]],
+            "repeats": np.full(len(by_size), n_repeats),
+        }
         scores = {}
         for rows, of_rows in losses.items():
-            means = [of_rows[repeats].mean() for repeats in by_size]
-            deviations = [_deviation(of_rows[repeats]) for repeats in by_size]
-            scores[rows] = {"relative_loss": means, "deviation": deviations}
-        points = points_of(counts, scores)
-        drawn.append({"name": name, "points": points})
+            repeated = of_rows[by_size]
+            deviation = np.full(len(by_size), np.nan)
+            if n_repeats > 1:
+                deviation = repeated.std(axis=1, ddof=1)
+            scores[rows] = {"relative_loss": repeated.mean(axis=1), "deviation": deviation}
+        drawn.append({"name": name, "points": points_of(counts, scores)})
     return drawn
-
-
-def _deviation(losses: np.ndarray) -> float:
-    return float(losses.std(ddof=1)) if len(losses) > 1 else np.nan
 
 
 def ends(
