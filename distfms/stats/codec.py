@@ -120,7 +120,10 @@ def _tree_of(value: Any, arrays: list[np.ndarray]) -> Any:
     if value is None or isinstance(value, bool | str | int | float):
         return value
     if isinstance(value, np.ndarray):
-        return _array_entry(value, arrays)
+        if value.dtype.hasobject:
+            raise TypeError(f"an array of {value.dtype} cannot be kept")
+        arrays.append(value)
+        return {"a": len(arrays) - 1}
 
     def trees(parts: Iterable[Any]) -> list[Any]:
         return [_tree_of(part, arrays) for part in parts]
@@ -136,13 +139,6 @@ def _tree_of(value: Any, arrays: list[np.ndarray]) -> Any:
     contents = trees(getattr(value, name) for name in names)
     qualified_name = f"{kind.__module__}:{kind.__qualname__}"
     return {"c": qualified_name, "f": dict(zip(names, contents, strict=True))}
-
-
-def _array_entry(array: np.ndarray, arrays: list[np.ndarray]) -> dict[str, int]:
-    if array.dtype.hasobject:
-        raise TypeError(f"an array of {array.dtype} cannot be kept")
-    arrays.append(array)
-    return {"a": len(arrays) - 1}
 
 
 @cache

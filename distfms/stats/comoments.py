@@ -143,7 +143,13 @@ class CoMoments:
         if not batch.n_samples:
             return cls.empty(batch.mean.size, rows)
         matrices = _raw_product(batch, start, stop) or _centred_product(batch, start, stop)
-        _refuse_overflow(np.diagonal(matrices["comoment"], start), start)
+        squares = np.diagonal(matrices["comoment"], start)
+        bad = np.flatnonzero(~np.isfinite(squares))
+        if bad.size:
+            raise DataError(
+                f"Column {start + bad[0]} (counted from 0) holds values too large to be squared "
+                "in float64: look for damaged values, or divide the column by a constant."
+            )
         unit = 1.0 if weight is None else unit_of(weight[weight > 0])
         return cls(
             batch.n_samples, batch.total_weight, batch.mean, start=start, unit=unit, **matrices
@@ -380,16 +386,6 @@ def merged_mean(
     share = ratio(later_weight, weight + later_weight)
     # A part that has observed all there is gives its mean unrounded.
     return np.where(weight > 0, mean + (later_mean - mean) * share, later_mean)
-
-
-def _refuse_overflow(squares: np.ndarray, first: int) -> None:
-    """Raise `DataError` naming the first column whose sum of squares is not finite."""
-    bad = np.flatnonzero(~np.isfinite(squares))
-    if bad.size:
-        raise DataError(
-            f"Column {first + bad[0]} (counted from 0) holds values too large to be squared in "
-            "float64: look for damaged values, or divide the column by a constant."
-        )
 
 
 def _raw_product(batch: Batch, start: int, stop: int) -> dict[str, Any] | None:

@@ -183,7 +183,19 @@ class JudgmentStatistics:
             If a judgment or label is not finite (missing judgments are shorter lists, not NaN),
             a weight is negative, or the numbers of rows differ.
         """
-        keep, judgments, label, weight = checked_judgments(judgments, label, weight)
+        label = np.asarray(label, dtype=np.float64)
+        check_rows(judgments, label.size)
+        is_bad = ~np.isfinite(label)
+        if is_bad.any():
+            bad = int(np.argmax(is_bad))
+            raise DataError(
+                f"the label of object {bad} is {label[bad]}; labels must be finite numbers"
+            )
+        keep, weight = checked_weight(weight)
+        if keep is not None:
+            judgments = [ragged.take(keep) for ragged in judgments]
+            label = label[keep]
+            raters = raters and [codes.take(keep) for codes in raters]
         summarised = range(*(attributes or slice(None)).indices(len(judgments)))
         block = np.empty((len(judgments) + 1, label.size))
         block[-1] = label
@@ -200,8 +212,6 @@ class JudgmentStatistics:
         statistics = cls(means, label_moments, *sums, *counts)
         if raters is None:
             return statistics
-        if keep is not None:
-            raters = [codes.take(keep) for codes in raters]
         of_raters = RaterStatistics.from_block(judgments, raters, block[:-1], means, weight)
         return replace(statistics, raters=of_raters)
 
@@ -340,23 +350,6 @@ def _refuse(bad: np.ndarray, names: Sequence[str], reason: str) -> None:
     if refused:
         plural = "s" if len(refused) > 1 else ""
         raise DataError(f"Attribute{plural} {first_of(refused)}: {reason}.")
-
-
-def checked_judgments(
-    judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None
-) -> tuple[np.ndarray | None, Sequence[Ragged], np.ndarray, np.ndarray | None]:
-    """Check a block of objects and leave out those of weight 0; return which stay, None for all."""
-    label = np.asarray(label, dtype=np.float64)
-    check_rows(judgments, label.size)
-    is_bad = ~np.isfinite(label)
-    if is_bad.any():
-        bad = int(np.argmax(is_bad))
-        raise DataError(f"the label of object {bad} is {label[bad]}; labels must be finite numbers")
-    keep, weight = checked_weight(weight)
-    if keep is not None:
-        judgments = [ragged.take(keep) for ragged in judgments]
-        label = label[keep]
-    return keep, judgments, label, weight
 
 
 def _within_objects(

@@ -99,7 +99,8 @@ class RaterStatistics:
             width = 4 * max(len(spread), 1) * len(judgments)
             for part in _divided(np.arange(rows.size), width):
                 batch.add_pairs(rows[part], spread[..., part], less, same)
-        counts = np.array([_n_unknown(raters), n_second, n_alone], dtype=np.int64)
+        n_unknown = sum(np.count_nonzero(codes.content() < 0) for codes in raters)
+        counts = np.array([n_unknown, n_second, n_alone], dtype=np.int64)
         return cls(less.taken_from(averaged), same.with_diagonal(averaged), counts)
 
     @classmethod
@@ -146,15 +147,6 @@ class RaterStatistics:
         rows = np.arange(variance.size)
         noise[rows, self.same.start + rows] = variance
         return noise
-
-
-def _n_unknown(raters: Sequence[Ragged]) -> int:
-    """Count judgments whose rater is not known; attributes often share their codes."""
-    counts = dict[int, int]()
-    for codes in raters:
-        if id(codes) not in counts:
-            counts[id(codes)] = int(np.count_nonzero(codes.content() < 0))
-    return sum(counts[id(codes)] for codes in raters)
 
 
 def _first_columns(means: CoMoments, d: int) -> CoMoments:
