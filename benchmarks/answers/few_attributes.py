@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,8 @@ KINDS = ("drawn", "gaps")
 
 
 def tables() -> list[str]:
-    return [f"{name}, {kind}" for kind in KINDS for name in TABLES if exists(name)]
+    names = filter(exists, TABLES)
+    return [f"{name}, {kind}" for kind, name in product(KINDS, names)]
 
 
 def ridge(*first: Any) -> Any:
@@ -53,33 +55,46 @@ ON_CELLS: dict[str, Callable[[], Any]] = {
 }
 ON_ROWS: dict[str, Callable[[], Any]] = {"ridge, full rows": ridge, "LightGBM, full rows": trees}
 
+#: A model, and the rows and targets that it learns from.
+Lesson = tuple[Any, np.ndarray, np.ndarray]
+
 
 def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]]:
     """Yield each way's loss, and its processor seconds."""
-    table, kind = name.rsplit(", ", 1)
+    table, _, kind = name.rpartition(", ")
     X, y = numbers_of(table, most)
     train, test = parts_of(len(y), split)
-    X, y, others, z = X[train], y[train], X[test], y[test]
-    d = X.shape[1]
+    others = X[test]
+    truth = y[test]
+    X = X[train]
+    y = y[train]
+    lessons: dict[str, Lesson] = {}
     if kind == "gaps":
         rng = np.random.default_rng([split, 3])
-        seen, others = (
-            np.where(rng.random(rows.shape) < 0.5, rows, np.nan) for rows in (X, others)
-        )
-        ours, own, full, n = AttributeEfficientRidge(missing="pairs", n_jobs=1), seen, {}, 0
+        seen = with_gaps(X, rng)
+        others = with_gaps(others, rng)
+        lessons["ours"] = (AttributeEfficientRidge(missing="pairs", n_jobs=1), seen, y)
     else:
+        d = X.shape[1]
         k = max(3, d // 3)
         # The cells that the job draws by itself: by the numbers of the rows, and its seed.
-        seen = Draws(k, stream(split, 0)).observe(X.T.copy(), np.arange(len(y), dtype=np.uint64)).T
-        ours = AttributeEfficientRidge(k, random_state=split, n_jobs=1)
-        own, full, n = X, ON_ROWS, max(10, len(y) * k // d)
-    given = {"ours": (ours, own, y)}
-    given |= {way: (make(), X[:n], y[:n]) for way, make in full.items()}
-    given |= {way: (make(), seen, y) for way, make in ON_CELLS.items()}
-    for way, (model, rows, target) in given.items():
+        numbers = np.arange(len(y), dtype=np.uint64)
+        seen = Draws(k, stream(split, 0)).observe(X.T.copy(), numbers).T
+        lessons["ours"] = (AttributeEfficientRidge(k, random_state=split, n_jobs=1), X, y)
+        n = max(10, len(y) * k // d)
+        for way, make in ON_ROWS.items():
+            lessons[way] = (make(), X[:n], y[:n])
+    for way, make in ON_CELLS.items():
+        lessons[way] = (make(), seen, y)
+    of_mean = np.mean((truth - y.mean()) ** 2)
+    for way, (model, rows, target) in lessons.items():
         start = time.process_time()
         model.fit(rows, target)
         spent = time.process_time() - start
-        found = np.clip(np.asarray(model.predict(others)), y.min(), y.max())
-        rest = ((found - z) ** 2).mean()
-        yield way, float(rest / ((z - y.mean()) ** 2).mean()), spent
+        predicted = np.clip(np.asarray(model.predict(others)), y.min(), y.max())
+        yield way, float(np.mean((predicted - truth) ** 2) / of_mean), spent
+
+
+def with_gaps(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return rows of which half of the values are missing."""
+    return np.where(rng.random(rows.shape) < 0.5, rows, np.nan)

@@ -21,7 +21,6 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.answers.rfm import machines
 from benchmarks.answers.tables import CLASSES, exists, parts_of, rows_of
 from distfms import LandmarkClassifier, LandmarkRegressor
 
@@ -31,6 +30,7 @@ TABLES = (
 )
 #: Rows by which a Gaussian process chooses its widths; it learns from all.
 GP_ROWS, GP_MOST = 400, 2000
+NEIGHBOURS = (3, 10, 30)
 PENALTIES = (1e-5, 1e-3, 1e-1)
 TREES = {"num_leaves": (7, 31), "learning_rate": (0.03, 0.1), "n_estimators": (200, 600)}
 
@@ -45,7 +45,8 @@ class Process(GaussianProcessRegressor):
     def fit(self, X: np.ndarray, y: np.ndarray) -> Process:
         some = min(len(y), GP_ROWS)
         chosen = GaussianProcessRegressor(self.kernel, normalize_y=True).fit(X[:some], y[:some])
-        self.kernel, self.optimizer = chosen.kernel_, None
+        self.kernel = chosen.kernel_
+        self.optimizer = None
         super().fit(X, y)
         return self
 
@@ -60,33 +61,31 @@ def ways(classes: bool, shape: tuple[int, int]) -> Iterator[tuple[str, list[Any]
     """Yield the candidates of each way to learn."""
     n, d = shape
     points = [dict(zip(TREES, values, strict=True)) for values in product(*TREES.values())]
-    near, most = (3, 10, 30), min(500, n // 2)
+    most = min(500, n // 2)
     if classes:
         linear = partial(LogisticRegressionCV, Cs=5, cv=3, max_iter=1000)
         yield "ours", [LandmarkClassifier(n_jobs=1)]
         yield "linear", [make_pipeline(StandardScaler(), linear())]
         yield "LightGBM", [LGBMClassifier(n_jobs=1, verbose=-1, **p) for p in points[1::4]]
         kernels = [Nystroem(gamma=g / 2 / d, n_components=most) for g in (0.25, 1.0, 4.0)]
-        yield "Nystroem", [make_pipeline(StandardScaler(), own, linear()) for own in kernels]
-        neighbours = [KNeighborsClassifier(k, weights="distance") for k in near]
+        yield "Nystroem", [make_pipeline(StandardScaler(), kernel, linear()) for kernel in kernels]
+        neighbours = [KNeighborsClassifier(k, weights="distance") for k in NEIGHBOURS]
     else:
         yield "ours", [LandmarkRegressor(n_jobs=1)]
         yield "linear", [make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 4, 17)))]
         yield "LightGBM", [LGBMRegressor(n_jobs=1, verbose=-1, **p) for p in points]
         yield "Nystroem", list(nystroem(most, d))
-        neighbours = [KNeighborsRegressor(k, weights="distance") for k in near]
-    if candidates := machines(classes):
-        yield "xRFM", candidates
-    yield "k nearest", [make_pipeline(StandardScaler(), own) for own in neighbours]
+        neighbours = [KNeighborsRegressor(k, weights="distance") for k in NEIGHBOURS]
+    yield "k nearest", [make_pipeline(StandardScaler(), model) for model in neighbours]
     if not classes and n <= GP_MOST:
         yield "Gaussian process", [process(d)]
 
 
 def error(classes: bool, model: Any, X: np.ndarray, y: np.ndarray) -> float:
-    found = model.predict(X)
+    predicted = model.predict(X)
     if classes:
-        return float(np.mean(found != y))
-    return float(np.mean((found - y) ** 2) / y.var())
+        return float(np.mean(predicted != y))
+    return float(np.mean((predicted - y) ** 2) / y.var())
 
 
 def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 from sklearn.linear_model import RidgeCV
@@ -37,8 +38,10 @@ Model = tuple[np.ndarray, np.ndarray, float]
 
 def tables() -> list[str]:
     """Return the names of cells: a table and a budget."""
-    faces = [f"faces, {name}" for name in FACES if exists("omi")]
-    return [f"{name}, {budget}" for name in (*faces, *JUDGED) for budget in BUDGETS]
+    names = list(JUDGED)
+    if exists("omi"):
+        names = [*(f"faces, {name}" for name in FACES), *JUDGED]
+    return [f"{name}, {budget}" for name, budget in product(names, BUDGETS)]
 
 
 def judged(name: str, most: int, split: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,27 +50,33 @@ def judged(name: str, most: int, split: int) -> tuple[np.ndarray, np.ndarray]:
     if name.startswith("faces"):
         ratings, _, names = impressions()
         target = names.index(name.removeprefix("faces, "))
-        rest = np.delete(np.arange(len(names)), target)
-        return shuffled(ratings[:most, rest], rng), np.nanmean(ratings[:most, target], axis=-1)
+        attributes = np.delete(np.arange(len(names)), target)
+        label = np.nanmean(ratings[:most, target], axis=-1)
+        return shuffled(ratings[:most, attributes], rng), label
     X, y = numbers_of(name.removesuffix(", heavy tails"), most)
-    drawn = np.random.default_rng(len(name)).lognormal(0.0, 0.7, X.shape[1])  # of the table
+    of_table = np.random.default_rng(len(name))
+    deviations = of_table.lognormal(0.0, 0.7, X.shape[1]) * X.std(axis=0)
     shape = (*X.shape, max(BUDGETS))
     noise = rng.standard_t(2.5, shape) if "tails" in name else rng.normal(size=shape)
-    return X[:, :, None] + noise * (drawn * X.std(axis=0))[:, None], y
+    return X[:, :, None] + noise * deviations[:, None], y
 
 
 def loss(model: Model, judgments: np.ndarray, y: np.ndarray, mean: float) -> float:
     """Return the squared error on objects judged as the model says, by that of a mean."""
     repeats, weights, intercept = model
-    held = np.clip(repeats, 1, np.isfinite(judgments).sum(axis=-1))
+    n_there = np.isfinite(judgments).sum(axis=-1)
+    n_averaged = np.clip(repeats, 1, n_there)
     sums = np.nancumsum(judgments, axis=-1)
-    means = np.take_along_axis(sums, held[:, :, None] - 1, axis=2)[:, :, 0] / held
-    return unexplained(intercept + np.where(repeats > 0, means, 0.0) @ weights, y, mean)
+    last = n_averaged[:, :, None] - 1
+    means = np.take_along_axis(sums, last, axis=2)[:, :, 0] / n_averaged
+    bought = np.where(repeats > 0, means, 0.0)
+    return unexplained(intercept + bought @ weights, y, mean)
 
 
-def unexplained(found: np.ndarray, y: np.ndarray, mean: float) -> float:
+def unexplained(predicted: np.ndarray, y: np.ndarray, mean: float) -> float:
     """Return the squared error by that of a mean."""
-    return float(((y - found) ** 2).mean() / ((y - mean) ** 2).mean())
+    error = np.mean((y - predicted) ** 2)
+    return float(error / np.mean((y - mean) ** 2))
 
 
 def spread(chosen: np.ndarray, budget: int, d: int) -> np.ndarray:
@@ -76,14 +85,16 @@ def spread(chosen: np.ndarray, budget: int, d: int) -> np.ndarray:
 
 
 def projected(repeats: np.ndarray, problem: Problem) -> Model:
-    found = projected_model(problem, repeats)
-    return repeats, found.weights, found.intercept
+    """Return the model whose weights are ours, by the statistics."""
+    model = projected_model(problem, repeats)
+    return repeats, model.weights, model.intercept
 
 
 def even(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) -> Model:
     """Buy judgments of all attributes in turn, in random order."""
     d = judgments.shape[1]
-    return projected(spread(np.random.default_rng(0).permutation(d), budget, d), problem)
+    order = np.random.default_rng(0).permutation(d)
+    return projected(spread(order, budget, d), problem)
 
 
 def along_lasso(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) -> Model:
@@ -97,7 +108,8 @@ def alone(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) -
     """Buy only the attribute that is best alone."""
     d = judgments.shape[1]
     explained = problem.b**2 / (problem.external_variance + problem.v / budget)
-    return projected(spread(np.array([explained.argmax()]), budget, d), problem)
+    best = np.array([explained.argmax()])
+    return projected(spread(best, budget, d), problem)
 
 
 def greedy(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) -> Model:
@@ -106,50 +118,64 @@ def greedy(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) 
     The number of attributes is the one of the least error. The ridge is refitted to averages of as
     many judgments as are bought, at most those at hand.
     """
-    X, d = judgments.mean(axis=-1), judgments.shape[1]
-    Z = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), y - y.mean()])
-    folds = list(KFold(5, shuffle=True, random_state=0).split(Z))
-    grams = [(Z[fit].T @ Z[fit], Z[other]) for fit, other in folds]
-    chosen, errors = list[int](), list[float]()
+    X = judgments.mean(axis=-1)
+    d = X.shape[1]
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    Z = np.column_stack([scaled, y - y.mean()])
+    folds = []
+    for fit, other in KFold(5, shuffle=True, random_state=0).split(Z):
+        folds.append((Z[fit].T @ Z[fit], Z[other]))
+    chosen: list[int] = []
+    errors: list[float] = []
+    rest = list(range(d))
     while len(chosen) < min(budget, d):
-        rest = [a for a in range(d) if a not in chosen]
-        tried = [_error(grams, [*chosen, a]) for a in rest]
-        chosen.append(rest[int(np.argmin(tried))])
+        tried = [_error(folds, [*chosen, attribute]) for attribute in rest]
+        chosen.append(rest.pop(int(np.argmin(tried))))
         errors.append(min(tried))
-    support = np.array(chosen[: 1 + int(np.argmin(errors))])
-    repeats, weights = spread(support, budget, d), np.zeros(d)
-    X[:, repeats == 1] = judgments[:, repeats == 1, 0]
+    n_attributes = 1 + int(np.argmin(errors))
+    support = np.array(chosen[:n_attributes])
+    repeats = spread(support, budget, d)
+    single = repeats == 1
+    X[:, single] = judgments[:, single, 0]
     ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))).fit(X[:, support], y)
+    weights = np.zeros(d)
     weights[support] = ridge[1].coef_ / ridge[0].scale_
     return repeats, weights, float(y.mean() - X.mean(axis=0) @ weights)
 
 
-def _error(grams: list[tuple[np.ndarray, np.ndarray]], own: list[int]) -> float:
-    found = 0.0
-    for gram, rows in grams:
-        inner = gram[np.ix_(own, own)] + 1e-2 * gram[0, 0] * np.eye(len(own))
-        weights = np.linalg.solve(inner, gram[own, -1])
-        found += float(((rows[:, -1] - rows[:, own] @ weights) ** 2).sum())
-    return found
+def _error(folds: list[tuple[np.ndarray, np.ndarray]], columns: list[int]) -> float:
+    """Return the squared error of a ridge over folds: Gram matrices, and the rows left out."""
+    total = 0.0
+    for gram, rows in folds:
+        inner = gram[np.ix_(columns, columns)]
+        inner += 1e-2 * gram[0, 0] * np.eye(len(columns))
+        weights = np.linalg.solve(inner, gram[columns, -1])
+        errors = rows[:, -1] - rows[:, columns] @ weights
+        total += float(np.sum(errors**2))
+    return total
+
+
+WAYS = {"even split": even, "lasso path": along_lasso, "best alone": alone, "greedy refits": greedy}
 
 
 def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]]:
     """Yield each way's unexplained share of the variance, and its processor seconds."""
-    table, budget = name.rsplit(", ", 1)[0], int(name.rsplit(", ", 1)[1])
+    table, _, budget_text = name.rpartition(", ")
+    budget = int(budget_text)
     judgments, y = judged(table, most, split)
     train, test = parts_of(len(y), split, 0.6)
-    own, label = judgments[train, :, :K], y[train]
-    unit = own.std(axis=(0, 2))[:, None]
-    estimates = statistics_of(own / unit, label).estimates()
-    problem = Problem.from_estimates(estimates, ridge=0.01)
-    ways = {"even split": even, "lasso path": along_lasso, "best alone": alone}
-    ways["greedy refits"] = greedy
-    start, mean = time.process_time(), float(label.mean())
-    ours = FeatureMultiSelector(budget=budget, n_jobs=1).fit(own, label)
+    known = judgments[train, :, :K]
+    label = y[train]
+    mean = float(label.mean())
+    start = time.process_time()
+    ours = FeatureMultiSelector(budget=budget, n_jobs=1).fit(known, label)
     spent = time.process_time() - start
     yield "ours", unexplained(ours.predict(judgments[test]), y[test], mean), spent
-    for way, make in ways.items():
+    unit = known.std(axis=(0, 2))[:, None]
+    estimates = statistics_of(known / unit, label).estimates()
+    problem = Problem.from_estimates(estimates, ridge=0.01)
+    for way, make in WAYS.items():
         start = time.process_time()
-        model = make(own / unit, label, budget, problem=problem)
+        model = make(known / unit, label, budget, problem=problem)
         spent = time.process_time() - start
         yield way, loss(model, judgments[test] / unit, y[test], mean), spent
