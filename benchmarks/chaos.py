@@ -2,7 +2,7 @@
 
 A trial runs one job and kills one thing it depends on: the driver; a worker; all workers, twice; an
 actor's process; a raylet; the scheduler of Dask; the head of Ray. The moment comes from the events
-of the run: at one of those that the undisturbed job has told, chosen by chance, after a share of
+of the run: at one of those of the undisturbed job, chosen by chance, after a share of
 the time to the next one. A kill counts as a hit if the victim was there and the job had not ended.
 Then, within two minutes, the command ends: with the bits of the undisturbed job, or with exit code
 1 and one paragraph that begins with ``Error:``. After an error, and after the driver was killed,
@@ -66,22 +66,23 @@ RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
 
 def write_data(folder: Path, n_files: int = 16, n: int = 1_000, d: int = 10) -> dict[str, Path]:
     """Write rows of numbers, a target and classes, and two or three judgments of each attribute."""
-    rows, judged = folder / "rows", folder / "judged"
-    rng, w = np.random.default_rng(0), np.random.default_rng(1).normal(size=d)
+    rng = np.random.default_rng(0)
+    weights = np.random.default_rng(1).normal(size=d)
     for number in range(n_files):
         X = rng.normal(size=(n, d))
-        y = X @ w + np.sin(X[:, 0]) + rng.normal(size=n)
-        columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(d)}
-        lists: dict[str, Any] = {}
-        for a in range(d):
-            told = rng.normal(X[:, a, None], size=(n, 3))
-            lists[f"a{a}"] = [row[: 2 + i % 2].tolist() for i, row in enumerate(told)]
-        for place, own in ((rows, columns), (judged, lists)):
-            place.mkdir(exist_ok=True)
-            table = pa.table({**own, "y": y, "c": (y > 0).astype(float)})
-            pq.write_table(table, place / f"{number:02d}.parquet")
+        y = X @ weights + np.sin(X[:, 0]) + rng.normal(size=n)
+        tables: dict[str, dict[str, Any]] = {"rows": {}, "judged": {}}
+        for column in range(d):
+            judgments = rng.normal(X[:, column, None], size=(n, 3))
+            lists = [row[: 2 + place % 2].tolist() for place, row in enumerate(judgments)]
+            tables["rows"][f"x{column}"] = X[:, column]
+            tables["judged"][f"a{column}"] = lists
+        for name, columns in tables.items():
+            (folder / name).mkdir(exist_ok=True)
+            table = pa.table({**columns, "y": y, "c": (y > 0).astype(float)})
+            pq.write_table(table, folder / name / f"{number:02d}.parquet")
     others = ("sequence", "landmarks", "attribute_efficient")
-    return {"multiselect": judged, **dict.fromkeys(others, rows)}
+    return {"multiselect": folder / "judged", **dict.fromkeys(others, folder / "rows")}
 
 
 def job(method: str, data: Path, engine: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,11 +124,11 @@ class Cluster:
 
     def processes(self, driver: psutil.Process) -> list[psutil.Process]:
         """Return all that the driver and the cluster have started."""
-        found = []
+        processes = []
         for root in (driver, *self.roots):
             with suppress(psutil.Error):
-                found += root.children(recursive=True)
-        return found
+                processes += root.children(recursive=True)
+        return processes
 
     def victims(self, what: str, driver: psutil.Process) -> list[psutil.Process]:
         """Return the processes of which one, or all, are to be killed."""
@@ -137,7 +138,7 @@ class Cluster:
             return self.roots[:1]
         if self.kind == "ray" and what in ("raylet", "head"):
             return of_nodes(self.ray, "raylet" if what == "raylet" else "gcs_server")
-        found = []
+        victims = []
         for process in self.processes(driver):
             with suppress(psutil.Error):
                 line = " ".join(process.cmdline())
@@ -147,15 +148,19 @@ class Cluster:
                 else:
                     of_cluster = self.kind == "dask"
                     is_one = "spawn_main" in line and of_cluster != (driver in process.parents())
-                found += [process] * is_one
-        return found
+                if is_one:
+                    victims.append(process)
+        return victims
 
 
 def of_nodes(ray: Any, name: str) -> list[psutil.Process]:
     """Return the processes of this name of a cluster of Ray."""
     nodes = (ray.head_node, *ray.worker_nodes)
-    infos = [own for node in nodes for own in node.all_processes.get(name, [])]
-    return [psutil.Process(info.process.pid) for info in infos]
+    processes = []
+    for node in nodes:
+        infos = node.all_processes.get(name, [])
+        processes += [psutil.Process(info.process.pid) for info in infos]
+    return processes
 
 
 @contextmanager
@@ -164,21 +169,21 @@ def cluster(kind: str) -> Iterator[Cluster]:
     if kind in ("threads", "processes"):
         yield Cluster(kind, {"kind": "local", "workers": 2, "processes": kind == "processes"})
     elif kind == "dask":
-        with _dask() as made:
-            yield made
+        with _dask() as of_dask:
+            yield of_dask
     else:
         from ray.cluster_utils import Cluster as RayCluster
 
         options = {"object_store_memory": ray_here.STORE_BYTES, "include_dashboard": False}
-        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
+        ray = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
         try:
             for _ in range(2):
-                made.add_node(num_cpus=1, object_store_memory=ray_here.STORE_BYTES)
-            made.wait_for_nodes()
-            address = {"kind": "ray", "address": made.address}
-            yield Cluster("ray", address, of_nodes(made, "raylet"), made)
+                ray.add_node(num_cpus=1, object_store_memory=ray_here.STORE_BYTES)
+            ray.wait_for_nodes()
+            address = {"kind": "ray", "address": ray.address}
+            yield Cluster("ray", address, of_nodes(ray, "raylet"), ray)
         finally:
-            for node in (made.head_node, *made.worker_nodes):  # in good order it takes 30 s
+            for node in (ray.head_node, *ray.worker_nodes):  # in good order it takes 30 s
                 node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
 
 
@@ -186,10 +191,10 @@ def cluster(kind: str) -> Iterator[Cluster]:
 def _dask() -> Iterator[Cluster]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distfms-dask-")))
-        told = folder / "scheduler.json"
+        scheduler_file = folder / "scheduler.json"
         shared = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
         dask = [sys.executable, "-m", "dask"]
-        where = ["--scheduler-file", str(told), "--dashboard-address", ":0"]
+        where = ["--scheduler-file", str(scheduler_file), "--dashboard-address", ":0"]
         commands = [
             [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *where],
             [*dask, "worker", *where, "--nworkers", "2", "--nthreads", "1"],
@@ -201,7 +206,7 @@ def _dask() -> Iterator[Cluster]:
             stack.callback(_end, process)
         while len([p for p in roots[1].children(True) if "spawn_main" in str(p.cmdline())]) < 2:
             time.sleep(0.2)
-        address = json.loads(told.read_text())["address"]
+        address = json.loads(scheduler_file.read_text())["address"]
         yield Cluster("dask", {"kind": "dask", "address": address}, roots)
 
 
@@ -236,21 +241,22 @@ class Job:
     method: str
     data: Path
 
-    def run(self, made: Cluster, what: str = "", at: Moment = (0, 0.0), seed: int = 0) -> Ended:
+    def run(self, on: Cluster, what: str = "", at: Moment = (0, 0.0), seed: int = 0) -> Ended:
         """Run the command, and kill something on the way."""
-        start, hit = time.monotonic(), False
+        start = time.monotonic()
+        hit = False
         self.folder.mkdir(exist_ok=True)
-        spec = job(self.method, self.data, made.engine)
+        spec = job(self.method, self.data, on.engine)
         (self.folder / "job.yaml").write_text(json.dumps(spec))
         error = (self.folder / "error.txt").open("w+")
-        with error, (self.folder / "said.txt").open("w") as said:
+        with error, (self.folder / "output.txt").open("w") as output:
             command = [sys.executable, "-m", "distfms.cli", "run", "job.yaml"]
-            process = subprocess.Popen(command, cwd=self.folder, stdout=said, stderr=error)
+            process = subprocess.Popen(command, cwd=self.folder, stdout=output, stderr=error)
             driver = psutil.Process(process.pid)
             try:
                 if what:
                     self._wait_for(at, process)
-                    hit = self._kill(what, made, driver, seed)
+                    hit = self._kill(what, on, driver, seed)
                     start = time.monotonic()  # what anybody waits for begins with the kill
                 code = process.wait(2 * MOST_S)
             except subprocess.TimeoutExpired:
@@ -259,34 +265,34 @@ class Job:
                 _end(process)
             seconds = time.monotonic() - start
             error.seek(0)
-            events = tuple((own["time"], own["event"]) for own in self._told())
+            events = tuple((event["time"], event["event"]) for event in self._logged())
             return Ended(code, seconds, error.read(), hit, events)
 
-    def _told(self) -> list[dict[str, Any]]:
-        found = []
+    def _logged(self) -> list[dict[str, Any]]:
+        events = []
         for path in self.folder.glob("runs/*/20*/events.jsonl"):
             for line in path.read_text().splitlines():
                 with suppress(ValueError):
-                    found.append(json.loads(line))
-        return found
+                    events.append(json.loads(line))
+        return events
 
     def _wait_for(self, at: Moment, process: subprocess.Popen[Any]) -> None:
-        while process.poll() is None and len(self._told()) <= at[0]:
+        while process.poll() is None and len(self._logged()) <= at[0]:
             time.sleep(0.01)
         with suppress(subprocess.TimeoutExpired):
             process.wait(at[1])
 
-    def _kill(self, what: str, made: Cluster, driver: psutil.Process, seed: int) -> bool:
-        made.sound &= what in ("driver", "worker", "actor")
+    def _kill(self, what: str, on: Cluster, driver: psutil.Process, seed: int) -> bool:
+        on.sound &= what in ("driver", "worker", "actor")
         if what != "workers twice":
-            found = made.victims(what, driver)
-            random.Random(seed).shuffle(found)
-            return any(map(_killed, found[:1])) and driver.is_running()
+            victims = on.victims(what, driver)
+            random.Random(seed).shuffle(victims)
+            return any(map(_killed, victims[:1])) and driver.is_running()
         for _ in range(2):
             end = time.monotonic() + 20
-            while not (found := made.victims("worker", driver)) and time.monotonic() < end:
+            while not (victims := on.victims("worker", driver)) and time.monotonic() < end:
                 time.sleep(0.05)
-            n = sum([_killed(process) for process in found])
+            n = sum([_killed(process) for process in victims])
             time.sleep(2.0)
         return n > 0
 
@@ -313,19 +319,19 @@ class Trials:
     folder: Path
     log: Path
     data: Mapping[str, Path]
-    known: dict[tuple[str, str], tuple[str, Events]] = field(default_factory=dict)
+    undisturbed_runs: dict[tuple[str, str], tuple[str, Events]] = field(default_factory=dict)
 
-    def undisturbed(self, kind: str, method: str, made: Cluster) -> None:
-        """Run a job once: its bits, and when it told what."""
-        own = Job(self.folder / f"{kind}-{method}", method, self.data[method])
-        ended = own.run(made)
+    def undisturbed(self, kind: str, method: str, on: Cluster) -> None:
+        """Run a job once, for its bits and the times of its events."""
+        trial = Job(self.folder / f"{kind}-{method}", method, self.data[method])
+        ended = trial.run(on)
         assert ended.code == 0, ended.error
-        self.known[kind, method] = (own.results(), ended.events)
+        self.undisturbed_runs[kind, method] = (trial.results(), ended.events)
         print(f"{kind} {method}: {ended.seconds:.1f} s, {len(ended.events)} events", flush=True)
 
     def moment(self, kind: str, method: str, what: str, chance: random.Random) -> Moment:
         """Draw an event and the time after it, longer gaps the more often; actors have pools."""
-        _, events = self.known[kind, method]
+        _, events = self.undisturbed_runs[kind, method]
         gaps = [max(0.0, after - at) for (at, _), (after, _) in pairwise(events)]
         names = [name for _, name in events]
         if what == "actor" and "pool" in names:
@@ -334,27 +340,27 @@ class Trials:
         at = chance.choices(range(len(gaps)), [gap**0.5 for gap in gaps])[0]
         return at, gaps[at] * chance.random()
 
-    def trial(self, made: Cluster, method: str, what: str, seed: int) -> Mapping[str, Any]:
+    def trial(self, on: Cluster, method: str, what: str, seed: int) -> Mapping[str, Any]:
         """Kill once; go on after an error."""
         chance = random.Random(seed)
-        expected, events = self.known[made.kind, method]
-        at = self.moment(made.kind, method, what, chance)
-        own = Job(self.folder / f"trial-{seed}", method, self.data[method])
-        first = own.run(made, what, at, seed)
+        expected, events = self.undisturbed_runs[on.kind, method]
+        at = self.moment(on.kind, method, what, chance)
+        trial = Job(self.folder / f"trial-{seed}", method, self.data[method])
+        first = trial.run(on, what, at, seed)
         lines = [line for line in first.error.splitlines() if line.strip()]
-        told = [line for line in lines if line.startswith("Error: ")]
+        paragraphs = [line for line in lines if line.startswith("Error: ")]
         if first.code == 0:
-            outcome = "same bits" if own.results() == expected else "OTHER BITS"
+            outcome = "same bits" if trial.results() == expected else "OTHER BITS"
         elif first.code is None or first.seconds > MOST_S:
             outcome = "TOO LONG"
         elif what == "driver" and first.code == -signal.SIGKILL:
-            outcome = self.repeated(own, made, expected)
-        elif first.code == 1 and len(told) == 1 and lines[-1] == told[0]:
-            outcome = f"told; {self.repeated(own, made, expected)}"
+            outcome = self.repeated(trial, on, expected)
+        elif first.code == 1 and len(paragraphs) == 1 and lines[-1] == paragraphs[0]:
+            outcome = f"told; {self.repeated(trial, on, expected)}"
         else:
             outcome = "UNCLEAR"
         result = {
-            "seed": seed, "engine": made.kind, "method": method, "victim": what,
+            "seed": seed, "engine": on.kind, "method": method, "victim": what,
             "event": events[at[0]][1], "after_s": round(at[1], 2), "hit": first.hit,
             "code": first.code, "seconds": round(first.seconds, 1), "outcome": outcome,
             "error": first.error[-2000:],
@@ -362,38 +368,39 @@ class Trials:
         with self.log.open("a") as stream:
             stream.write(json.dumps(result) + "\n")
         print(*list(result.values())[:-1], flush=True)  # but for the error
-        shutil.rmtree(own.folder, ignore_errors=True)
+        shutil.rmtree(trial.folder, ignore_errors=True)
         return result
 
-    def repeated(self, own: Job, made: Cluster, expected: str) -> str:
+    def repeated(self, trial: Job, on: Cluster, expected: str) -> str:
         """Give the same command again."""
         with ExitStack() as stack:
-            if not made.is_sound():
-                made = stack.enter_context(cluster(made.kind))
-            again = own.run(made)
+            if not on.is_sound():
+                on = stack.enter_context(cluster(on.kind))
+            again = trial.run(on)
         if again.code != 0 or again.seconds > MOST_S:
             return f"NOT REPEATED ({again.code}, {again.seconds:.0f} s: {again.error[-500:]})"
-        return "repeated" if own.results() == expected else "OTHER BITS"
+        return "repeated" if trial.results() == expected else "OTHER BITS"
 
 
 def on_clusters(trials: Trials, kinds: Sequence[str], n_kills: int, seed: int) -> list[Any]:
     """Kill on each kind of engine in turn, on a sound cluster each time."""
-    found = []
+    trials_of_all = []
     share = -(-n_kills // len(kinds))
     for kind in kinds:
-        numbers, begun = iter(range(share)), seed * 1_000_000 + 10_000 * list(VICTIMS).index(kind)
+        numbers = iter(range(share))
+        first_seed = seed * 1_000_000 + 10_000 * list(VICTIMS).index(kind)
         number = next(numbers, None)
         while number is not None:
-            with cluster(kind) as made:
-                while number is not None and made.is_sound():
+            with cluster(kind) as on:
+                while number is not None and on.is_sound():
                     # All victims of one job after the other, as few kills then show most.
                     method = list(trials.data)[number // len(VICTIMS[kind]) % len(trials.data)]
-                    if (kind, method) not in trials.known:
-                        trials.undisturbed(kind, method, made)
+                    if (kind, method) not in trials.undisturbed_runs:
+                        trials.undisturbed(kind, method, on)
                     what = VICTIMS[kind][number % len(VICTIMS[kind])]
-                    found.append(trials.trial(made, method, what, begun + number))
+                    trials_of_all.append(trials.trial(on, method, what, first_seed + number))
                     number = next(numbers, None)
-    return found
+    return trials_of_all
 
 
 # --- lives ---------------------------------------------------------------------------------------
@@ -401,14 +408,17 @@ def on_clusters(trials: Trials, kinds: Sequence[str], n_kills: int, seed: int) -
 
 def lives(folder: Path, n_kills: int, seed: int) -> None:
     """Kill commands at file events; see `tests.faults.chaos`."""
-    chance, counts, longest_s = random.Random(seed), Counter[str](), 0.0
+    chance = random.Random(seed)
+    counts = Counter[str]()
+    longest_s = 0.0
 
     def begin(name: str) -> Life:
         (folder / name).mkdir()
         return Life(folder / name, str(folder / name / "runs"), {})
 
     undisturbed = begin("undisturbed")
-    expected, n_events = [undisturbed.seen()], []
+    expected = [undisturbed.seen()]
+    n_events = []
     for command in undisturbed.commands():
         assert undisturbed.obey(command) == 0, undisturbed.said
         expected.append(undisturbed.seen())
@@ -451,12 +461,12 @@ def main() -> None:
         if args.lives:
             lives(folder, args.lives, args.seed)
         trials = Trials(folder, args.log.absolute(), write_data(folder))
-        found = on_clusters(trials, args.engines, args.kills, args.seed) if args.kills else []
-    rows = [
-        row_of(kind, what, [one for one in found if (one["engine"], one["victim"]) == (kind, what)])
-        for kind in args.engines
-        for what in VICTIMS[kind]
-    ]
+        kills = on_clusters(trials, args.engines, args.kills, args.seed) if args.kills else []
+    rows = []
+    for kind in args.engines:
+        for what in VICTIMS[kind]:
+            case = (kind, what)
+            rows.append(row_of(*case, [k for k in kills if (k["engine"], k["victim"]) == case]))
     for row in rows:
         print(row)
     if args.record:
