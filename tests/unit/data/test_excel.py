@@ -109,7 +109,8 @@ def test_a_sheet_is_named_after_the_path(tmp_path):
     sheets = {"2023": [["Report"], *tall[:3]], "the rest #2": [["b"], [7]]}
     path = tmp_path / "book.XLSX"
     path.write_bytes(workbook(tall, sheets=sheets))
-    copies = Copies(folder=tmp_path / "copies")
+    said = []
+    copies = Copies(folder=tmp_path / "copies", say=said.append)
 
     def rows(name):
         dataset = open_dataset(name, copies=copies)
@@ -117,6 +118,7 @@ def test_a_sheet_is_named_after_the_path(tmp_path):
         return [dataset.reader.read(part, names).to_pydict() for part in dataset.partitions]
 
     assert rows(path) == [{"a": [0, 1, 2, 3, 4], "y": [0.0, 0.5, 1.0, 1.5, 2.0]}]
+    assert "book.XLSX: of the sheets 'the rest #2', '2023', 'Sheet', 'Sheet' is read" in said[1]
     assert rows(f"{path}#2023") == [{"a": [0, 1], "y": [0.0, 0.5]}]
     assert rows(f"{path}#the rest #2") == [{"b": [7]}]
     assert len(rows([f"{path}#2023", f"{path}#Sheet"])) == 2

@@ -265,7 +265,7 @@ def _typed(
             kinds[name] = suggestion if are_numbers or is_given else decided[name]
         if is_sparse:
             kinds = kinds | decided | kinds  # those of other files come last
-        schemas.append(_schema_of(kinds.items()))
+        schemas.append(_schema_of(kinds.items()).with_metadata(types.metadata))
     return schemas
 
 
