@@ -368,6 +368,14 @@ class FoldAnswers:
         """Return what the folds answered an item by a measure, shape (…, n_folds)."""
         return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
 
+    def by_unit(self) -> dict[tuple[int, int], Answer]:
+        """Return the answers by fold and number of the item."""
+        by_unit = {}
+        for item, of_folds in enumerate(self.answers):
+            for fold, answer in zip(self.folds, of_folds, strict=True):
+                by_unit[fold, item] = answer
+        return by_unit
+
     def means(self, item: int, measure: str) -> FoldMeans:
         """Return what the folds say together of an item by a measure."""
         return over_folds(self.values(item, measure), self.weight)

@@ -48,16 +48,21 @@ def timeliness(
         In [0, 1] for a curve that never exceeds `final`; 0 when `stop` is not above the first
         cost or `final` is not positive.
     """
-    cost, value = np.asarray(cost, dtype=np.float64), np.asarray(value, dtype=np.float64)
-    stop = float(cost[-1]) if stop is None else float(stop)
-    final = float(value[-1]) if final is None else float(final)
-    if stop <= cost[0] or final <= 0:
+    cost = np.asarray(cost, dtype=np.float64)
+    value = np.asarray(value, dtype=np.float64)
+    first = float(cost[0])
+    if stop is None:
+        stop = float(cost[-1])
+    if final is None:
+        final = float(value[-1])
+    if stop <= first or final <= 0:
         return 0.0
     inside = cost < stop
+    at_stop = np.interp(stop, cost, value)
     cut_cost = np.append(cost[inside], stop)
-    cut_value = np.append(value[inside], np.interp(stop, cost, value))
+    cut_value = np.append(value[inside], at_stop)
     area = float(np.trapezoid(cut_value, cut_cost))
-    return area / ((stop - float(cost[0])) * final)
+    return area / ((stop - first) * final)
 
 
 def stopping_prefix(value: np.ndarray, alpha: float) -> int:
@@ -257,19 +262,22 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
     the better of two is so by chance too. One that is no better than the prefix that its budget
     buys has less than all others.
     """
-    n_prefixes = metrics["curves"][0]["points"][-1]["n_groups"] + 1
-    models = range(n_prefixes + len(metrics["budgets"]))
-    points = [point_of(metrics, model) for model in models]
+    budgets = metrics["budgets"]
+    chosen = metrics["curves"][0]
+    n_prefixes = chosen["points"][-1]["n_groups"] + 1
+    n_models = n_prefixes + len(budgets)
+    points = [point_of(metrics, model) for model in range(n_models)]
     share = next(name for name in points[0]["train"] if name not in NATURAL)
     for rows in ("validation", "train"):
         scores = [point.get(rows, {}) for point in points]
         values = np.array([score.get(share) for score in scores], dtype=float)
         if np.isfinite(values).all():
             break
-    values = values - np.array([score.get(ERROR, 0.0) for score in scores])
+    errors = [score.get(ERROR, 0.0) for score in scores]
+    values = values - np.array(errors)
     costs = [point["budget"] for point in points[:n_prefixes]]
     least = values.min() - 1.0
-    for model, entry in enumerate(metrics["budgets"], start=n_prefixes):
+    for model, entry in enumerate(budgets, start=n_prefixes):
         prefix = longest_affordable(costs, entry["budget"]) - 1
         if values[model] <= values[prefix]:
             values[model] = least

@@ -132,12 +132,15 @@ def evaluate(learner: Learner, models: Models, reference: Reference | None) -> d
         trees = replace(reference.whole_model, spans=spans_of(learner.data.plan))
         others[REFERENCE] = (trees, [HELD_OUT])
     scores = learner.scores(models, others)
+    share = learner.procedure.share
     shares = dict[str, np.ndarray]()
     for name, path in models.paths.items():
         if isinstance(path, TreePath):
-            shares[name] = scores.curves["train", name][learner.procedure.share][path.fitted]
+            of_prefixes = scores.curves["train", name][share]
+            shares[name] = of_prefixes[path.fitted]
     models = with_shares(models, shares)
-    return {"metrics": metrics_of(learner, models, scores, reference), "shares": shares}
+    metrics = metrics_of(learner, models, scores, reference)
+    return {"metrics": metrics, "shares": shares}
 
 
 def metrics_of(
@@ -217,17 +220,20 @@ def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceC
     """Return the curve of every path, by rule."""
     curves = dict[str, SequenceCurve]()
     for number, (name, path) in enumerate(models.paths.items()):
-        train = scores.curves.get(("train", name), {})
+        of_train = scores.curves.get(("train", name), {})
         measures = {
-            "train": {key: train[key] for key in (share, *NATURAL) if key in train},
+            "train": {key: of_train[key] for key in (share, *NATURAL) if key in of_train},
             "validation": _means_on_folds(path, scores.folds, number, share),
             "test": scores.curves.get(("test", name), {}),
         }
-        at = path.fitted
+        prefixes = path.fitted
         fitted = dict[str, dict[str, np.ndarray]]()
         for rows, values_of_rows in measures.items():
-            fitted[rows] = {key: values[at] for key, values in values_of_rows.items()}
-        curves[name] = SequenceCurve(path.groups, at, path.curve_cost[at], fitted, share)
+            fitted[rows] = {}
+            for key, values in values_of_rows.items():
+                fitted[rows][key] = values[prefixes]
+        costs = path.curve_cost[prefixes]
+        curves[name] = SequenceCurve(path.groups, prefixes, costs, fitted, share)
     return curves
 
 
@@ -366,21 +372,25 @@ def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]
 
     Linear regressions are judged by statistics, where these are of the columns as they are.
     """
-    data, inputs = learner.data, learner.job.inputs
+    data = learner.data
     by_rows = data.form.judge("sequence", has_classes=data.form.has_classes)
     if not learner.job.weighs_partitions:
         return by_rows
-    reader, names = data.form.summary(data.plain).reader, data.plain.feature_names
+    names = data.plain.feature_names
+    reader = data.form.summary(data.plain).reader
+    size = learner.procedure.size
 
     def score(model: FinishedRun, held_out: Members) -> Mapping[str, float]:
         predictor = AnytimePredictor.from_arrays(model.weights, model.model)
         return predictor.errors_on(held_out["moments"], names, advised(model.model))
 
-    on_moments = by_statistics(inputs, data.statistics, reader, learner.procedure.size, score)
+    on_moments = by_statistics(learner.job.inputs, data.statistics, reader, size, score)
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-        sources = [levels for model in models for levels in model.model["sources"].values()]
-        needs_rows = any(isinstance(levels, Mapping) for levels in sources)
-        return (by_rows if needs_rows else on_moments)(run, models)
+        for model in models:
+            sources = model.model["sources"].values()
+            if any(isinstance(source, Mapping) for source in sources):  # columns were derived
+                return by_rows(run, models)
+        return on_moments(run, models)
 
     return judge

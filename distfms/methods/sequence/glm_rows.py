@@ -98,7 +98,8 @@ class GlmDesign:
         for start in range(0, rows.values.shape[1], size):
             part = slice(start, start + size)
             values = rows.values[:, part]
-            weight = rows.weight[part] * (rows.fold[part] != left_out)
+            is_kept = rows.fold[part] != left_out
+            weight = np.where(is_kept, rows.weight[part], 0.0)
             scores = slopes.T @ values + intercepts
             eta = scores.reshape(n_models, n_outputs, -1).swapaxes(0, 1)
             response = self.kind.responses(rows.response[..., part], n_outputs)

@@ -143,8 +143,10 @@ class Learner(ABC):
         if outcome is not None:
             # Where a pass judges, it tells all of the prefix that will be chosen by its losses.
             is_detailed = data.memory is None and len(data.output_names) <= _MOST_DETAILED
-            return Judge(outcome, slice(None) if is_detailed else slice(-1, None))
-        counts, roles = data.statistics["counts"], data.form.roles
+            in_detail = slice(None) if is_detailed else slice(-1, None)
+            return Judge(outcome, in_detail)
+        counts = data.statistics["counts"]
+        roles = data.form.roles
         values = counts.train().merge(counts.test).values
         threshold = None
         if (np.isfinite(values).sum(axis=1) == 2).all():
@@ -189,18 +191,21 @@ class Learner(ABC):
         """Judge models on folds, or on held-out rows: in memory, or by one pass for `JUDGED`."""
         data = self.data
         if data.memory is not None and not self.judge.cutoffs:
-            return {key: self.judged_here(models, parts) for key, (models, parts) in asked.items()}
+            return {key: self.judged_here(*question) for key, question in asked.items()}
         questions = dict[Key, Question]()
         for key, (models, parts) in asked.items():
             scores = PrefixScores(models)
             questions[key] = Question(scores, self.judge, parts, scores.n_scores)
         source = partial(data.form.source, data.plan)
         by_part = dict[Key, Folded[LossSums]]()
-        keys = list(questions)
-        for start in range(0, len(keys), JUDGED):
-            together = {key: questions[key] for key in keys[start : start + JUDGED]}
-            by_part |= judged_by_pass(self.run, source, together)
-        return {key: merge_tree(of_parts.parts) for key, of_parts in by_part.items()}
+        in_order = list(questions.items())
+        for start in range(0, len(in_order), JUDGED):
+            together = in_order[start : start + JUDGED]
+            by_part |= judged_by_pass(self.run, source, dict(together))
+        sums = {}
+        for key, of_parts in by_part.items():
+            sums[key] = merge_tree(of_parts.parts)
+        return sums
 
     def measures_of(self, sums: LossSums) -> dict[str, np.ndarray]:
         """Return the measures of models of prefixes; see `judged.measures_of`."""
@@ -245,15 +250,25 @@ class ByStatistics(Learner):
         }
         if not self.needs_rows:
             return Scores(curves, folds, self.judged(others))
-        answers, numbers = ((), ()) if folds is None else (folds.answers, folds.folds)
-        units = {(f, i): own[at] for i, own in enumerate(answers) for at, f in enumerate(numbers)}
-        of_folds = {unit: (_models_in(answer), [unit[0]]) for unit, answer in units.items()}
+        by_unit = {} if folds is None else folds.by_unit()
+        of_folds = dict[Any, Asked]()
+        for unit, answer in by_unit.items():
+            fold, _ = unit
+            of_folds[unit] = (_models_in(answer), [fold])
         measures, sums = self.measured(self.on_rows(models.paths), {**of_folds, **others})
-        measures |= {unit: self.measures_of(sums[unit]) for unit in units}
-        # What statistics tell too is exact.
-        both = {key: {**own, **measures[key], **own} for key, own in {**curves, **units}.items()}
-        answers = tuple(tuple(both[fold, n] for fold in numbers) for n in range(len(answers)))
-        return Scores(both, folds and replace(folds, answers=answers), sums)
+        for unit in by_unit:
+            measures[unit] = self.measures_of(sums[unit])
+        both = {}
+        for key, exact in {**curves, **by_unit}.items():
+            # What statistics tell too is exact; it comes first.
+            both[key] = {**exact, **measures[key], **exact}
+        if folds is None:
+            return Scores(both, None, sums)
+        answers = []
+        for number in range(len(folds.answers)):
+            of_item = [both[fold, number] for fold in folds.folds]
+            answers.append(tuple(of_item))
+        return Scores(both, replace(folds, answers=tuple(answers)), sums)
 
 
 def _models_in(answer: Answer) -> LinearModels:

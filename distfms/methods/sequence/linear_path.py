@@ -107,19 +107,22 @@ class SequencePath(Path):
         if _FEW * len(ends) <= len(gram):
             weights = self._weights(ends)
             products = np.tensordot(gram, weights, axes=1)
-            falls = weights * (2.0 * cross[:, np.newaxis] - products)
-            return np.asarray(falls.sum(axis=0))
+            slopes = 2.0 * cross[:, np.newaxis] - products
+            fall: np.ndarray = np.sum(weights * slopes, axis=0)
+            return fall
         half_white = _whitened(self.upper, gram)
         A = _whitened(self.upper, half_white.T)
         q = _whitened(self.upper, cross)
         # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
-        off_diagonal = np.tril(A, -1) @ response
+        below = np.tril(A, -1)
+        off_diagonal = below @ response
         diagonal = np.diagonal(A)[:, np.newaxis]
         border = 2 * off_diagonal + diagonal * response
         of_columns = response * (2 * q - border)
-        falls = np.zeros((len(response) + 1, cross.shape[1]))
-        falls[1:] = np.cumsum(of_columns, axis=0)
-        return falls[ends]
+        nothing = np.zeros_like(cross[:1])
+        falls = np.cumsum(of_columns, axis=0)
+        of_prefixes = np.concatenate((nothing, falls))
+        return of_prefixes[ends]
 
     def _weights(self, ends: np.ndarray) -> np.ndarray:
         """Return U⁻¹ of the first so many entries of the response, (r, K + 1, P)."""

@@ -76,16 +76,19 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
     from distfms.methods.sequence.answer_figures import WHY
 
     steps = steps_of(run.selection, number)
-    spent = steps[-1]["spent"] if steps else 0.0
+    spent = 0.0
+    if steps:
+        spent = steps[-1]["spent"]
     n_groups = len(steps)
     n_all = len(model.groups)
-    of_budget = "" if budget is None else f" of the budget {budget:g}"
-    line = f"Each row costs {spent:g}{of_budget}, for {n_groups} of {n_all} groups"
+    cost = f"{spent:g}" if budget is None else f"{spent:g} of the budget {budget:g}"
+    line = f"Each row costs {cost}, for {n_groups} of {n_all} groups"
     if budget is None:
-        line += f": {WHY[run.model['stop']['rule']]}"
+        rule = run.model["stop"]["rule"]
+        line += f": {WHY[rule]}"
     elif number > n_all:
-        budget_of_set = run.selection["budgets"][number - n_all - 1]["budget"]
-        line += f", selected for a budget of {budget_of_set:g}"
+        of_set = run.selection["budgets"][number - n_all - 1]
+        line += f", selected for a budget of {of_set['budget']:g}"
     elif n_groups < n_all and spent < 0.5 * budget:
         line += f"; a run with `sequence.budgets: [{budget:g}]` selects for this budget"
     if not n_groups:

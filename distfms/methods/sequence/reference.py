@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -128,28 +127,35 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     grown = run.map(tree_fit(data, to_sample=True), tasks, _WHAT)
     models: dict[int, Grown] = dict(zip(numbers, grown, strict=True))
     spans = spans_of(data.plan)
-    judged = dict[int, LossSums]()
-    for number, model in models.items():
-        if number != HELD_OUT:
-            judged[number] = learner.judged_here(model.beside_null(spans), [number], data)
-    measures = {number: learner.measures_of(sums) for number, sums in judged.items()}
     loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
-    losses = np.array([of_fold[loss] for of_fold in measures.values()]).reshape(-1, 2).T
-    weights = np.array([sums.weight for sums in judged.values()])
-    entries = [{"fold": number, **_last(of_fold)} for number, of_fold in measures.items()]
+    entries = list[dict[str, Any]]()
+    of_folds = []
+    weights = []
+    all_folds = LossSums()
+    for number, model in models.items():
+        if number == HELD_OUT:
+            continue
+        sums = learner.judged_here(model.beside_null(spans), [number], data)
+        measures = learner.measures_of(sums)
+        entries.append({"fold": number, **_last(measures)})
+        of_folds.append(measures[loss])
+        weights.append(sums.weight)
+        all_folds = all_folds.merge(sums)
+    losses = np.array(of_folds).reshape(-1, 2).T
     if loss == "deviance" and entries:
         shares = shares_of_mean(losses, weights)[1]
         for entry, explained in zip(entries, shares, strict=True):
             entry["explained_deviance"] = number_or_none(explained)
-    all_folds = reduce(LossSums.merge, judged.values(), LossSums())
     groups = data.form.groups
+    whole = models.get(HELD_OUT)
+    n_trees = [model.n_trees for model in models.values()]
     return Reference(
-        n_train=models[HELD_OUT].n_rows if HELD_OUT in models else len(rows.fold),
-        n_trees=int(np.median([model.n_trees for model in models.values()])),
+        n_train=len(rows.fold) if whole is None else whole.n_rows,
+        n_trees=int(np.median(n_trees)),
         folds=entries,
-        whole_model=models[HELD_OUT].beside_null(spans) if has_held_out else None,
+        whole_model=whole.beside_null(spans) if whole and has_held_out else None,
         losses=losses[1],
-        weights=weights,
+        weights=np.array(weights),
         whole=float(np.average(losses[0], weights=weights)) if entries else 1.0,
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
         fitted={(features, number): model.text for number, model in models.items()},

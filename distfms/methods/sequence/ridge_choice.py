@@ -123,18 +123,22 @@ def ridges_of_all_columns(run: Run, job: Job, data: SequenceData) -> Ridges | No
     answers, losses = losses_of_all_columns(run, job, data, tried)
     if len(answers.folds) < 2 or not np.isfinite(losses).all():
         return None
-    number = best(losses, answers.weight)
-    least = tried[0]
-    larger = [ridge for ridge in reversed(RIDGES) if ridge > least]
+    weights = answers.weight
+    number = best(losses, weights)
+    largest = tried[0]
+    larger = [ridge for ridge in RIDGES if ridge > largest]
     while number == 0 and larger:
-        tried = (larger.pop(0), *tried)
-        _, of_larger = losses_of_all_columns(run, job, data, tried[:1])
+        next_larger = larger.pop()
+        tried = (next_larger, *tried)
+        _, of_larger = losses_of_all_columns(run, job, data, [next_larger])
         losses = np.concatenate((of_larger, losses))
-        number = best(losses, answers.weight)
-    means = over_folds(losses, answers.weight).mean.tolist()
-    pairs = zip(tried, means, strict=True)
-    entries = [{"ridge": ridge, "loss": mean} for ridge, mean in pairs]
-    return Ridges(tried[number], losses[number].tolist(), answers.weight, entries)
+        number = best(losses, weights)
+    entries = []
+    means = over_folds(losses, weights).mean
+    for ridge, mean in zip(tried, means.tolist(), strict=True):
+        entries.append({"ridge": ridge, "loss": mean})
+    of_best = losses[number].tolist()
+    return Ridges(tried[number], of_best, weights, entries)
 
 
 def losses_of_all_columns(
