@@ -458,7 +458,7 @@ def how_known(raters: Any) -> str:
 
 
 def _lists(rows: Sequence[Any]) -> pa.Array:
-    return pa.array([[_id_of(one) for one in row] for row in rows], pa.list_(pa.string()))
+    return pa.array([list(map(_id_of, row)) for row in rows], pa.list_(pa.string()))
 
 
 def _id_of(rater: Any) -> str | None:

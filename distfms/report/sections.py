@@ -120,7 +120,8 @@ def _accounted(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _input_table(manifest: Mapping[str, Any]) -> Table:
-    inputs, is_made = manifest["inputs"], manifest.get("source") is not None
+    inputs = manifest["inputs"]
+    is_made = manifest.get("source") is not None
     rows = [
         {
             "File": entry["path"].rpartition("/")[2] if is_made else entry["path"],

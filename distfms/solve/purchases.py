@@ -125,8 +125,8 @@ class FullSlab:
         self.problem = slab.problem
         self.external = loaded(slab.external)
         n = self.problem.n_attributes
-        own = np.arange(n)
-        variance = self.external[own, self.start + own]
+        rows = np.arange(n)
+        variance = self.external[rows, self.start + rows]
         self.diagonal = variance + self.problem.v + self.problem.ridge
         self.begin(Afresh(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0)))
 

@@ -43,7 +43,8 @@ def headline(run: FinishedRun) -> str:
     """Return in one sentence what to buy, and what it explains of other objects."""
     if not run.selection["repeats"]:
         return lines(sentence(f"Buy nothing: {_why_nothing(run)}"), unreliable(run) or "")
-    loss, label = TrustedLoss.of(run), called(run.model["target"])
+    loss = TrustedLoss.of(run)
+    label = called(run.model["target"])
     to_buy = f"For each object buy {_bought_in_words(run)}{_cost_clause(run)}"
     if loss.explained is None:
         is_noise = unreliable(run)
@@ -121,9 +122,11 @@ def _better(run: FinishedRun) -> str:
         return ""
     variance = run.selection["label_variance"]
     gain = interval(better["gain"] / variance, better["standard_error"] / variance)
-    how = ": set `algorithm: auto` to buy what it chooses" if better["name"] == "lasso" else ""
     points = gain.replace("%", " points")
-    return sentence(f"{title_of(better['name'])} explains {points} more{how}")
+    advice = f"{title_of(better['name'])} explains {points} more"
+    if better["name"] == "lasso":
+        advice += ": set `algorithm: auto` to buy what it chooses"
+    return sentence(advice)
 
 
 def title_of(name: str) -> str:
@@ -207,9 +210,9 @@ class SpreadOfFolds:
         judged = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
         if len(judged) < 2:
             return None
-        columns = ("projected_loss", "loss_of_mean", "weight")
-        table = [[fold[column] for column in columns] for fold in judged]
-        losses, of_mean, weights = np.array(table).T
+        losses = np.array([fold["projected_loss"] for fold in judged])
+        of_mean = np.array([fold["loss_of_mean"] for fold in judged])
+        weights = [fold["weight"] for fold in judged]
         loss = float(over_folds(losses, weights).mean)
         loss_of_mean = float(over_folds(of_mean, weights).mean)
         # Of a ratio to first order: what a fold's loss is beyond its share of the mean label's.
@@ -246,8 +249,8 @@ def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
     if not explained:
         return []
     best = max(explained, key=explained.__getitem__)
-    where = f"the best of the baselines {READINGS[loss.rows]}"
-    return [KeyNumber(percent(explained[best]), f"explained by {title_of(best)}", where)]
+    note = f"the best of the baselines {READINGS[loss.rows]}"
+    return [KeyNumber(percent(explained[best]), f"explained by {title_of(best)}", note)]
 
 
 def key_numbers(run: FinishedRun) -> KeyNumbers:
@@ -322,11 +325,11 @@ def _repeats_blocks(run: FinishedRun) -> list[Block]:
 
 def _notes(run: FinishedRun) -> list[Text]:
     constant = run.selection["constant"]
-    others = []
+    remarks = []
     if constant:
         named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
-        others.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")
+        remarks.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")
     if not _cost_clause(run):
-        others.append("Every judgment costs 1: set `multiselect.costs` where prices differ.")
-    others += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
-    return notes(run.manifest, others)
+        remarks.append("Every judgment costs 1: set `multiselect.costs` where prices differ.")
+    remarks += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
+    return notes(run.manifest, remarks)

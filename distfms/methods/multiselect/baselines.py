@@ -77,8 +77,8 @@ def lasso(problem: Problem, supports: Sequence[Sequence[int]], budget: float) ->
         n_turns = int(limit // costs[-1])
         if not n_turns:
             continue
-        rest = limit - n_turns * costs[-1]
-        turns = np.append(np.tile(attributes, n_turns), attributes[costs <= rest])
+        unspent = limit - n_turns * costs[-1]
+        turns = np.append(np.tile(attributes, n_turns), attributes[costs <= unspent])
         repeats = np.bincount(turns, minlength=problem.n_attributes)
         explained = full_objective(problem, repeats)
         if explained > most_explained:
@@ -147,10 +147,10 @@ def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> list[list
 
 def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray) -> SelectionPath:
     """Path that buys single judgments of some attributes in their order, for Full's objective."""
-    left = budget - float(problem.costs[attributes].sum())
+    unspent = budget - float(problem.costs[attributes].sum())
     path = replace(
         greedy_path(problem, ScoringState(problem), 0.0, name, "gain"),
-        status="unaffordable" if left > BUDGET_TOLERANCE * budget else "budget_spent",
+        status="unaffordable" if unspent > BUDGET_TOLERANCE * budget else "budget_spent",
         budget=float(budget),
         attributes=attributes,
         counts=np.ones_like(attributes),
@@ -161,13 +161,13 @@ def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray)
 def _of_averages(problem: Problem, estimates: JudgmentEstimates, noise: np.ndarray) -> Problem:
     """Return the problem of averages that have some noise, as if free of it."""
     moment = estimates.second_moment.copy()
-    own = np.diag_indices(problem.n_attributes)
+    diagonal = np.diag_indices(problem.n_attributes)
     if estimates.noise_covariance is not None:
         # Of two attributes, as of the raters that will judge.
         moment = estimates.external.copy()
         if problem.noise_covariance is not None:
             moment += estimates.noise_covariance / K
-    moment[own] = estimates.second_moment[own] + (noise - estimates.noise)
+    moment[diagonal] = estimates.second_moment[diagonal] + (noise - estimates.noise)
     # The covariance of rows without gaps, or with more noise, is semi-definite but for rounding.
     semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
     semidefinite &= bool((noise >= estimates.noise * (1.0 - CONSTANT_RTOL)).all())
@@ -176,7 +176,7 @@ def _of_averages(problem: Problem, estimates: JudgmentEstimates, noise: np.ndarr
         estimates,
         v=np.zeros(problem.n_attributes),
         external=moment,
-        external_variance=np.maximum(moment[own], 0.0),
+        external_variance=np.maximum(moment[diagonal], 0.0),
     )
     return Problem.from_estimates(
         free_of_noise,

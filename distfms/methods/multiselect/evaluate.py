@@ -218,7 +218,7 @@ def noise_correlations(
     entry: dict[str, dict[str, float | None]] = {}
     for name, row in zip(names, correlations, strict=True):
         pairs = zip(names, map(number_or_none, row), strict=True)
-        entry[name] = {other: value for other, value in pairs if other != name}
+        entry[name] = {partner: value for partner, value in pairs if partner != name}
     return entry
 
 
@@ -352,11 +352,12 @@ def evaluation_remarks(
             (test.n_judged == 0) & (test.n_objects > 1)
         ),
     }
-    return [
-        text.format(first_of([repr(procedure.names[a]) for a in np.flatnonzero(is_marked)]))
-        for text, is_marked in marked.items()
-        if is_marked.any()
-    ]
+    remarks = []
+    for text, is_marked in marked.items():
+        names = [repr(procedure.names[a]) for a in np.flatnonzero(is_marked)]
+        if names:
+            remarks.append(text.format(first_of(names)))
+    return remarks
 
 
 def _counted(n: int, noun: str) -> str:

@@ -282,7 +282,7 @@ def rater_blocks(run: FinishedRun) -> list[Block]:
 
 def _left_out_tables(entries: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Return the raters whose judgments do not count."""
-    rows = [{key.capitalize(): value for key, value in own.items()} for own in entries]
+    rows = [{"Rater": e["rater"], "Objects": e["objects"], "Times": e["times"]} for e in entries]
     caption = (
         "Raters left out, in training and predictions: all estimates are of the others' judgments. "
         "Times: mean squared difference from these, over that of the median rater."
@@ -293,9 +293,16 @@ def _left_out_tables(entries: Sequence[Mapping[str, Any]]) -> list[Table]:
 def _noise_tables(correlations: Mapping[str, Mapping[str, float | None]]) -> list[Block]:
     """Return the noise correlations of the attributes that are bought."""
     names = list(correlations)[:_SHOWN_TOGETHER]
-    rows = [{"Attribute": a, **{b: correlations[a].get(b) for b in names}} for a in names]
-    if all(value is None for row in rows for value in [*row.values()][1:]):
-        return [Text("No rater judged two of the attributes that are bought.")] if names else []
+    if not names:
+        return []
+    rows = []
+    n_known = 0
+    for name in names:
+        of_partners = [correlations[name].get(partner) for partner in names]
+        n_known += sum(value is not None for value in of_partners)
+        rows.append({"Attribute": name, **dict(zip(names, of_partners, strict=True))})
+    if not n_known:
+        return [Text("No rater judged two of the attributes that are bought.")]
     caption = (
         "How far one rater's judgments of two attributes of an object share errors: correlation of "
         "the judgments after removing the attributes themselves. Near 0: practically independent. "
@@ -310,11 +317,11 @@ def _noise_tables(correlations: Mapping[str, Mapping[str, float | None]]) -> lis
 def _model_blocks(run: FinishedRun) -> list[Block]:
     rows = measure_rows(run.metrics, "objects")
     for label in [label for label in ("Training objects", "Held-out objects") if label in rows]:
-        own = rows[label]
-        n_complete = own.pop("n_objects_with_all_judgments")
-        error = own.pop("mse")
-        if own["n_objects"] < FEW_OBJECTS:
-            own["r2"] = None
+        measures = rows[label]
+        n_complete = measures.pop("n_objects_with_all_judgments")
+        error = measures.pop("mse")
+        if measures["n_objects"] < FEW_OBJECTS:
+            measures["r2"] = None
         if error is not None:
             rows[f"{label} that hold all judgments"] = {"n_objects": n_complete, "mse": error}
     caption = (

@@ -126,13 +126,13 @@ def refit_statistics(
     """
     r = np.asarray(repeats)
     support = np.flatnonzero(r > 0).tolist()
-    own = [judgments[a] for a in support]
+    selected = [judgments[a] for a in support]
     if raters is None or not support:
         columns = np.empty((len(support), label.size))
-        for row, (ragged, k) in enumerate(zip(own, r[support].tolist(), strict=True)):
+        for row, (ragged, k) in enumerate(zip(selected, r[support].tolist(), strict=True)):
             columns[row] = np.where(ragged.counts() >= k, ragged.first(k).means(), np.nan)
     else:
-        columns = averages_of_raters(own, [raters[a] for a in support], r[support], buy_from)
+        columns = averages_of_raters(selected, [raters[a] for a in support], r[support], buy_from)
     complete = ~np.isnan(columns).any(axis=0)
     block = np.concatenate([columns, label[None]])[:, complete]
     return CoMoments.from_block(block, None if weight is None else weight[complete])

@@ -194,8 +194,8 @@ def find_columns(
             of_attribute[attribute].append(column)
     lacking = [name for name, columns in of_attribute.items() if not columns]
     if lacking:
-        there = sorted(c for c in excluded if attribute_of(c, set(lacking)) is not None)
-        hint = f" ({', '.join(there)} was left out in training, too.)" if there else ""
+        ignored = sorted(c for c in excluded if attribute_of(c, set(lacking)) is not None)
+        hint = f" ({', '.join(ignored)} was left out in training, too.)" if ignored else ""
         raise DataError(
             f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
             f"needs.{hint}"

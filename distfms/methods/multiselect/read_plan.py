@@ -42,14 +42,14 @@ def acquisition_plan(
     have = np.asarray(counts, dtype=np.int64)
     want = np.asarray(repeats, dtype=np.int64)
     rows, attributes = np.nonzero(have < want)
-    more = (want - have)[rows, attributes]
+    n_lacking = (want - have)[rows, attributes]
     return {
         "object": np.asarray(objects)[rows],
         "attribute": np.asarray(names, dtype=np.str_)[attributes],
         "have": have[rows, attributes],
         "want": want[attributes],
-        "more": more,
-        "cost": more * np.asarray(costs, dtype=float)[attributes],
+        "more": n_lacking,
+        "cost": n_lacking * np.asarray(costs, dtype=float)[attributes],
     }
 
 
@@ -116,8 +116,8 @@ def _by_slot(
 
 def object_column(id_column: str | None) -> str:
     """Name the plan's column of objects: by their own column, unless another bears its name."""
-    others = ("attribute", "have", "want", "more", "cost", "rater_slot", "rater_id")
-    return "object" if id_column is None or id_column in others else id_column
+    taken = ("attribute", "have", "want", "more", "cost", "rater_slot", "rater_id")
+    return "object" if id_column is None or id_column in taken else id_column
 
 
 @dataclass(frozen=True)
