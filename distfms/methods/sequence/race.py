@@ -21,7 +21,7 @@ from distfms.methods.sequence.data import SequenceData, on_sample, splines_of_sa
 from distfms.methods.sequence.learners import ByRows, learner_of
 from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES
 from distfms.methods.sequence.read import read_splines
-from distfms.methods.sequence.reference import OUT, Reference, gains_of_all
+from distfms.methods.sequence.reference import Reference, gains_of_all, is_out
 from distfms.methods.sequence.ridge_choice import (
     Ridges,
     along_order,
@@ -180,12 +180,7 @@ class Race:
         weights = self.reference.weights
         kinds = list(losses)
         first = losses[kinds[best(np.stack(list(losses.values())), weights)]]
-        still_in = []
-        for kind in kinds:
-            behind = over_folds(losses[kind] - first, weights)
-            if behind.mean <= OUT * np.nan_to_num(behind.standard_error):
-                still_in.append(kind)
-        return still_in
+        return [kind for kind in kinds if not is_out(losses[kind], first, weights)]
 
     def linear_on_grid(self, data: SequenceData, ridges: Ridges | None) -> Candidate:
         """Return the losses of linear models, or splines, at the budgets of the grid."""

@@ -31,8 +31,8 @@ REFERENCE = "reference"
 """What the judge's sums of the reference on held-out rows are known by."""
 #: Rows that the race begins with, and goes on with.
 _GROWING = (5_000, 20_000)
-OUT = 2.0
-"""Standard errors of the paired differences by which a kind of models is out of the race."""
+#: Standard errors of the paired differences by which a kind of models is out of the race.
+_OUT = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +109,13 @@ def is_behind(run: Run, learner: Learner, reference: Reference, data: SequenceDa
     if list(answers.folds) != [entry["fold"] for entry in reference.folds]:
         return False
     linear = losses[best(losses, answers.weight)]
-    behind = over_folds(reference.losses - linear, reference.weights)
-    return bool(behind.mean > OUT * behind.standard_error)
+    return is_out(reference.losses, linear, reference.weights)
+
+
+def is_out(losses: np.ndarray, of_best: np.ndarray, weights: np.ndarray) -> bool:
+    """Return whether a kind of models is behind the best by more than two standard errors."""
+    behind = over_folds(losses - of_best, weights)
+    return bool(behind.mean > _OUT * np.nan_to_num(behind.standard_error))
 
 
 def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
