@@ -38,9 +38,9 @@ def smoothed(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return (sums + 2.0 * overall) / (counts + 2.0)
 
 
-def weights_after(first: Moments) -> np.ndarray:
-    """Return the weights of draws after a first phase."""
-    return drawing_weights(smoothed(first.weight * first.second_moment, first.weight))
+def weights_after(second_moments: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the weights of draws after a first phase that observed so many values (d,)."""
+    return drawing_weights(smoothed(second_moments * counts, counts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,7 +106,8 @@ def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
         moments = run.reduce(Learner(job).reader)["moments"].train()
         return drawing_weights(moments.second_moment[:-1])
     first = run.reduce(lambda *rows: first_phase_reader(job.form.labelled(*rows), alike))
-    return weights_after(first["observed"].train())
+    observed = first["observed"].train()
+    return weights_after(observed.second_moment, observed.weight)
 
 
 def procedure_of(

@@ -83,41 +83,30 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
 
 def _in_full(lesson: Lesson, blocks: list[Ordered]) -> Learned:
     """Learn within the bound from all attributes of the examples: row by row, or at once."""
+    from distfms.methods.attribute_efficient.full_information import (
+        offline_lasso,
+        offline_ridge,
+        online,
+    )
+
     design = lesson.design
-    scaled = []
-    n_examples = 0
-    for rows, target, order in blocks:
-        scaled.append((rows[order] / design.norm, target[order]))
-        n_examples += len(order)
+    scaled = [(rows[order] / design.norm, target[order]) for rows, target, order in blocks]
+    n_examples = sum(len(target) for _, target in scaled)
+    is_lasso = design.penalty == "lasso"
+    step = 0.0
     if lesson.name == "offline":
-        weights = _offline(design, scaled, n_examples)
-        step = 0.0
+        products = [np.vstack([rows.T, target]) @ rows / n_examples for rows, target in scaled]
+        sums = reduce(np.add, products)
+        solve_within = offline_lasso if is_lasso else offline_ridge
+        weights = solve_within(sums[:-1], sums[-1], design.bound)
     else:
         step = design.step_factor * design.in_full(design.n_examples).step()
-        weights = _online(design, scaled, step) / n_examples
+        current = np.zeros(design.n_attributes)
+        total = np.zeros(design.n_attributes)
+        for rows, target in scaled:
+            online(rows, target, current, total, is_lasso, step, design.bound)
+        weights = total / n_examples
     return Learned(weights / design.norm, n_examples, design.n_attributes * n_examples, step=step)
-
-
-def _offline(
-    design: Design, scaled: list[tuple[np.ndarray, np.ndarray]], n_examples: int
-) -> np.ndarray:
-    from distfms.methods.attribute_efficient.full_information import offline_lasso, offline_ridge
-
-    products = [np.vstack([rows.T, target]) @ rows / n_examples for rows, target in scaled]
-    sums = reduce(np.add, products)
-    solve_within = offline_lasso if design.penalty == "lasso" else offline_ridge
-    return solve_within(sums[:-1], sums[-1], design.bound)
-
-
-def _online(design: Design, scaled: list[tuple[np.ndarray, np.ndarray]], step: float) -> np.ndarray:
-    """Return the sum of all weights that predicted."""
-    from distfms.methods.attribute_efficient.full_information import online
-
-    weights = np.zeros(design.n_attributes)
-    total = np.zeros(design.n_attributes)
-    for rows, target in scaled:
-        online(rows, target, weights, total, design.penalty == "lasso", step, design.bound)
-    return total
 
 
 def design_of(

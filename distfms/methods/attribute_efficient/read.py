@@ -133,8 +133,8 @@ class TrainingRows:
     def ordered(self, key: int, fold: int) -> Iterator[Ordered]:
         """Iterate over the rows without a fold, in random order within windows drawn at random."""
         windows = self.windows()
-        numbers = np.argsort(mix(np.uint64(key) ^ np.arange(len(windows), dtype=np.uint64)))
-        for number in numbers.tolist():
+        hashes = mix(np.uint64(key) ^ np.arange(len(windows), dtype=np.uint64))
+        for number in np.argsort(hashes).tolist():
             rows, target, part, keys = self.window(number, windows[number])
             order = np.argsort(mix(mix(np.uint64(key)) ^ keys), kind="stable")
             yield rows, target, order[part[order] != fold]

@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.draws import (
-    LARGEST_VALUE,
-    Draws,
-    drawing_weights,
-    smoothed,
-)
+from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws, weights_after
 from distfms.methods.attribute_efficient.from_pairs import Learned, Units, learned_from
 from distfms.methods.attribute_efficient.learner import Chain, Drawn, Penalty, improvement_ratio
 from distfms.methods.attribute_efficient.pairs import Pairs, inner_folds
@@ -132,9 +127,9 @@ class PairsLearner:
     def _drawing(self) -> Draws:
         """Return the draws, by second moments once the first phase is complete."""
         if self.n_first and self.draws.weights is None and self.n_examples >= self.n_first:
-            counts = self.observed.weight[:-1]
-            squares = counts * self.observed.second_moment[:-1]
-            self.draws = replace(self.draws, weights=drawing_weights(smoothed(squares, counts)))
+            observed = self.observed
+            weights = weights_after(observed.second_moment[:-1], observed.weight[:-1])
+            self.draws = replace(self.draws, weights=weights)
         return self.draws
 
     def draw(self, number: int) -> Drawn:
