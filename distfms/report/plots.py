@@ -45,6 +45,8 @@ _LINE_CHART_HEIGHT = 340.0
 _SCATTER_CHART_HEIGHT = 380.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
+#: Points with a name that is drawn beside them, at most.
+_NAMES = 14
 #: Distance of names below one another, and characters of a name.
 _APART = 13.0
 _CHARACTERS = 24
@@ -146,19 +148,11 @@ def line_chart(
 
 
 def scatter_chart(
-    points: Sequence[Point],
-    *,
-    title: str,
-    xlabel: str,
-    ylabel: str,
-    diagonal: bool = False,
-    log_x: bool = False,
-    n_labels: int = 14,
+    points: Sequence[Point], *, title: str, xlabel: str, ylabel: str, log_x: bool = False
 ) -> Drawing:
     """Draw points, the largest of them with their names as far as there is room; return the SVG.
 
-    Points without finite coordinates, or that a logarithm does not admit, are left out; `diagonal`
-    draws x = y.
+    Points without finite coordinates, or that a logarithm does not admit, are left out.
     """
     shown = [p for p in points if _is_drawable(p.x, log_x) and _is_drawable(p.y, False)]
     # The largest first, among equals those far from y = 0.
@@ -169,15 +163,9 @@ def scatter_chart(
     inside = list[str]()
     if y.low < 0 < y.high:
         inside.append(segment(frame.at(x.low, 0.0), frame.at(x.high, 0.0), MUTED, 0.8))
-    least = max(x.low, y.low)
-    greatest = min(x.high, y.high)
-    if diagonal and least < greatest:
-        start = frame.at(least, least)
-        end = frame.at(greatest, greatest)
-        inside.append(segment(start, end, MUTED, 0.8, DASHES[1]))
     inside += _circles(frame, shown)
     parts = [*frame.draw(xlabel, ylabel), frame.clipped(inside)]
-    parts += _names_beside(frame, shown, n_labels)
+    parts += _names_beside(frame, shown)
     return document(points, _SCATTER_CHART_HEIGHT, parts, title=title)
 
 
@@ -407,13 +395,13 @@ def _radius(point: Point, points: Sequence[Point]) -> float:
     return 2.25 if len(points) <= _NAMED_POINTS else 1.5
 
 
-def _names_beside(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]:
+def _names_beside(frame: Frame, points: Sequence[Point]) -> Iterator[str]:
     """Yield names beside the largest points, where they cover no other name.
 
     They are on the right of their points, at the edge of the chart on the left.
     """
     places = list[tuple[float, float, float]]()
-    for point in points[:n_names]:
+    for point in points[:_NAMES]:
         name = shorten(point.name, _CHARACTERS)
         width = width_of(name, NAME_SIZE)
         x, y = frame.at(point.x, point.y)

@@ -58,18 +58,17 @@ def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:
     return matrix if isinstance(matrix, np.ndarray) else matrix.load()
 
 
-def block_edges(widths: Iterable[int], most: int | None = None) -> list[int]:
+def block_edges(widths: Iterable[int]) -> list[int]:
     """Return the first item of each block, and the number of items, for the columns of each item.
 
-    A block takes items in order until another would exceed `most` columns, by default
-    `BLOCK_COLUMNS`; a larger item is a block of its own.
+    A block takes items in order until another would exceed `BLOCK_COLUMNS`; a larger item is a
+    block of its own.
     """
-    most = most or BLOCK_COLUMNS
     edges = [0]
     n_columns = 0  # of the last block
     n_items = 0
     for width in widths:
-        if n_columns and n_columns + width > most:
+        if n_columns and n_columns + width > BLOCK_COLUMNS:
             edges.append(n_items)
             n_columns = 0
         n_columns += width
