@@ -119,7 +119,7 @@ class SequencePath(Path):
         diagonal = np.diagonal(A)[:, np.newaxis]
         border = 2 * off_diagonal + diagonal * response
         of_columns = response * (2 * q - border)
-        nothing = np.zeros_like(cross[:1])
+        nothing = np.zeros((1, cross.shape[1]))
         falls = np.cumsum(of_columns, axis=0)
         of_prefixes = np.concatenate((nothing, falls))
         return of_prefixes[ends]
