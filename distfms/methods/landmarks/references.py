@@ -77,10 +77,13 @@ def linear_model(
 ) -> tuple[np.ndarray, int]:
     """Predict by logistic regression, or by the ridge that leaves rows out, on scaled columns."""
     from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
     if not np.ptp(target):
         return constant(task, train, target, rows)
-    model = LogisticRegression(max_iter=1000) if task == "classification" else RidgeCV(_RIDGES)
+    kind = LogisticRegression(max_iter=1000) if task == "classification" else RidgeCV(_RIDGES)
+    model = make_pipeline(StandardScaler(), kind)
     model.fit(plain.scaled(train).T, target)
     return np.asarray(model.predict(plain.scaled(rows).T), dtype=float), 0
 
