@@ -78,8 +78,8 @@ def main() -> None:
             print("LightGBM is not installed")
         for similarity in SIMILARITIES:
             with tempfile.TemporaryDirectory() as out:
-                found, chosen = landmarks(folder, name, similarity, out, args.landmarks)
-            print(name, similarity, np.round(found, 3), chosen, flush=True)
+                scores, chosen = landmarks(folder, name, similarity, out, args.landmarks)
+            print(name, similarity, np.round(scores, 3), chosen, flush=True)
 
 
 if __name__ == "__main__":

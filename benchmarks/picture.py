@@ -20,8 +20,8 @@ WIDTH, TOP, CHART = 860, 152, (820, 340)
 
 def texts(page: str, pattern: str) -> list[str]:
     """Return what a pattern finds in the page, without tags."""
-    found = re.findall(pattern, page, flags=re.DOTALL)
-    return [html.unescape(re.sub("<.*?>", "", text)).strip() for text in found]
+    matches = re.findall(pattern, page, flags=re.DOTALL)
+    return [html.unescape(re.sub("<.*?>", "", text)).strip() for text in matches]
 
 
 def picture(page: str) -> str:

@@ -113,8 +113,8 @@ def main() -> None:
             if not path.exists():
                 write_file(path, arguments.rows // FILES, number)
         for _ in range(arguments.repeats):
-            found = compare_once(data, Path(scratch))
-            print(json.dumps({k: round(v, 3) for k, v in found.items()}), flush=True)
+            shares = compare_once(data, Path(scratch))
+            print(json.dumps({k: round(v, 3) for k, v in shares.items()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -174,13 +174,13 @@ MEASURED = {"walk": walk, "whole": whole, "fit": fit}
 def measure(checkout: Path, what: str, name: str) -> dict[str, float]:
     """Measure one thing in a process that imports the package from a checkout."""
     with tempfile.TemporaryDirectory() as scratch:
-        found = Path(scratch) / "found.json"
+        figures = Path(scratch) / "figures.json"
         environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, __file__, "--measure", what, name, scratch]
         result = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if result.returncode or not found.exists():
+        if result.returncode or not figures.exists():
             raise SystemExit(f"{what} of {name} in {checkout} failed:\n{result.stderr}")
-        measured: dict[str, float] = json.loads(found.read_text())
+        measured: dict[str, float] = json.loads(figures.read_text())
         return measured
 
 
@@ -197,7 +197,7 @@ def main() -> None:
         what, name, scratch = arguments.measure
         sys.stdout = sys.stderr
         measured = MEASURED[what](name, f"{scratch}/runs")
-        Path(scratch, "found.json").write_text(json.dumps(measured))
+        Path(scratch, "figures.json").write_text(json.dumps(measured))
         return
     checkouts = [path.resolve() for path in arguments.checkouts] or [Path(__file__).parents[1]]
     print("| what | of |" + "".join(f" {path} |" for path in checkouts))

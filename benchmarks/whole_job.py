@@ -7,7 +7,7 @@ in a process of its own, several times:
   and processor time of the command, its peak memory, and the wall time of its statistics stage;
 - ``limit``: decoding the same files and multiplying as much data, on two threads with one BLAS
   thread each, without folds, checks or libraries to import. Each row group is opened once and its
-  columns decoded one after the other, which is the fastest way that was found;
+  columns decoded one after the other, which is the fastest way that was measured;
 - ``numpy``: the loop a user would write for the Gram matrix of each fold, by ``iter_batches``, and
   six ridges on the folds;
 - ``dask``: the same by ``dask.dataframe`` and ``dask.array``;
@@ -90,13 +90,13 @@ for batch in pq.ParquetFile(sys.argv[1]).iter_batches(65_536):
 def covariance(parts):
     total, sums, n = map(sum, zip(*parts))
     return total / n - np.outer(sums / n, sums / n)
-found = np.empty((6, 5))
+figures = np.empty((6, 5))
 for f in range(5):
     C, H = covariance(parts[:f] + parts[f + 1 :]), covariance([parts[f]])
     for r, ridge in enumerate(np.geomspace(1e-5, 1, 6)):
         w = np.linalg.solve(C[:-1, :-1] + ridge * np.diag(np.diag(C)[:-1]), C[:-1, -1])
-        found[r, f] = 1 - (H[-1, -1] - 2 * w @ H[:-1, -1] + w @ H[:-1, :-1] @ w) / H[-1, -1]
-print(found.mean(axis=1))
+        figures[r, f] = 1 - (H[-1, -1] - 2 * w @ H[:-1, -1] + w @ H[:-1, :-1] @ w) / H[-1, -1]
+print(figures.mean(axis=1))
 """
 
 DASK = """
@@ -138,8 +138,8 @@ def classes_round(scratch: Path, n_classes: int) -> dict[str, float]:
     done = distfms("run", spec, folder)
     selection = json.loads((folder / "classes" / "latest" / "selection.json").read_text())
     fits = run(sys.executable, "-c", SEVEN_FITS, str(file), str(selection["ridge"])).output
-    found = {"processor time": done.processor_s, "passes": selection["n_passes"]}
-    return {**found, "seven fits": float(fits), "ratio": done.processor_s / float(fits)}
+    figures = {"processor time": done.processor_s, "passes": selection["n_passes"]}
+    return {**figures, "seven fits": float(fits), "ratio": done.processor_s / float(fits)}
 
 
 def write_layouts(folder: Path, n_rows: int) -> None:
@@ -192,14 +192,14 @@ def one_round(file: Path, scratch: Path) -> dict[str, float]:
     content = {"name": "whole", "method": "sequence", "data": data, "engine": {"workers": 2}}
     spec.write_text(json.dumps(content | {"sequence": {"model": "linear", "baselines": []}}))
     done = distfms("run", spec, scratch / "runs")
-    found = {"distfms run": done.seconds, "processor time": done.processor_s}
-    found["peak MiB"] = done.peak_mib
+    figures = {"distfms run": done.seconds, "processor time": done.processor_s}
+    figures["peak MiB"] = done.peak_mib
     manifest = json.loads((scratch / "runs" / "whole" / "latest" / "manifest.json").read_text())
-    found |= {stage["name"]: stage["seconds"] for stage in manifest["stages"]}
-    found["limit"] = float(run(sys.executable, "-c", LIMIT, str(file)).output)
-    found["numpy"] = run(sys.executable, "-c", NUMPY, str(file)).seconds
-    found["dask"] = run(sys.executable, "-c", DASK, str(file)).seconds
-    return found
+    figures |= {stage["name"]: stage["seconds"] for stage in manifest["stages"]}
+    figures["limit"] = float(run(sys.executable, "-c", LIMIT, str(file)).output)
+    figures["numpy"] = run(sys.executable, "-c", NUMPY, str(file)).seconds
+    figures["dask"] = run(sys.executable, "-c", DASK, str(file)).seconds
+    return figures
 
 
 def spread(values: list[float]) -> str:

@@ -62,19 +62,20 @@ class Measured:
     """Losses and seconds by question, table, split and rows, kept in a file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.known = path, dict[tuple[Any, ...], dict[str, tuple[float, float]]]()
+        self.path = path
+        self.cells: dict[tuple[Any, ...], dict[str, tuple[float, float]]] = {}
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         for line in map(json.loads, lines):
-            self.known[tuple(line["key"])] = line["ways"]
+            self.cells[tuple(line["key"])] = line["ways"]
 
     def cell(self, name: str, table: str, split: int, rows: int) -> dict[str, tuple[float, float]]:
         key = (name, table, split, rows)
-        if key not in self.known:
-            found = QUESTIONS[name][0].cells(table, split, rows)
-            self.known[key] = {way: (error, spent) for way, error, spent in found}
+        if key not in self.cells:
+            cells = QUESTIONS[name][0].cells(table, split, rows)
+            self.cells[key] = {way: (error, spent) for way, error, spent in cells}
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": key, "ways": self.known[key]}) + "\n")
-        return self.known[key]
+                file.write(json.dumps({"key": key, "ways": self.cells[key]}) + "\n")
+        return self.cells[key]
 
 
 def measure(
@@ -100,14 +101,15 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/answers"))
     args = parser.parse_args(given)
     args.out.mkdir(parents=True, exist_ok=True)
-    measured, found = Measured(args.out / "answers.jsonl"), dict[Question, list[Line]]()
+    measured = Measured(args.out / "answers.jsonl")
+    answers: dict[Question, list[Line]] = {}
     for name in args.questions:
         module, question = QUESTIONS[name]
         tables = [t for t in module.tables() if t.startswith(tuple(args.tables or [""]))]
         start = time.process_time()
         by_table = measure(measured, name, tables, args.splits, args.rows)
         lines = [Line.of(table, of_splits) for table, of_splits in by_table.items()]
-        found[question] = lines
+        answers[question] = lines
         print(f"\n{question.title} ({question.loss.lower()}):\n\n{markdown(lines)}\n", flush=True)
         print(f"{time.process_time() - start:.0f} s of a processor", flush=True)
         if args.record:
@@ -122,9 +124,9 @@ def main(given: Sequence[str] | None = None) -> None:
                 seeds=range(args.splits),
                 rows=beside_peers(by_table),
             )
-    print("\n" + "\n".join(summary(found)))
-    told = f"{args.splits} splits of at most {args.rows:,} rows, ours by its defaults"
-    (args.out / "answers.html").write_text(page(found, told), encoding="utf-8")
+    print("\n" + "\n".join(summary(answers)))
+    subtitle = f"{args.splits} splits of at most {args.rows:,} rows, ours by its defaults"
+    (args.out / "answers.html").write_text(page(answers, subtitle), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What was found, as tables in Markdown and as one page with charts of paired differences."""
+"""What was measured, as tables in Markdown and as one page with charts of paired differences."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from benchmarks.record import ratio_text
 from distfms.report.page import Figure, Page, PageSection, Table, Text
 from distfms.report.plots import Bar, bar_chart
 
+_BEHIND = "Behind the best peer by more than a standard error on two tables or more."
 #: Splits of a table: way → (loss, processor seconds).
 Splits = Sequence[Mapping[str, tuple[float, float]]]
 
@@ -26,7 +28,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Line:
-    """What was found on a table: mean losses, and ours less the peer of the least mean."""
+    """What was measured on a table: mean losses, and ours less the peer of the least mean."""
 
     table: str
     losses: Mapping[str, float]
@@ -64,19 +66,16 @@ def ways_of(lines: Sequence[Line]) -> list[str]:
 
 def standings(lines: Sequence[Line]) -> str:
     """Return how often ours is ahead, level and behind, and the tables where it is behind."""
-    found = {
-        kind: [n for n in lines if n.standing == kind] for kind in ("ahead", "level", "behind")
-    }
-    counts = ", ".join(f"{kind} on {len(own)}" for kind, own in found.items())
-    return f"{counts} of {len(lines)} tables" + (
-        f"; behind on {behind(lines)}" if found["behind"] else ""
-    )
+    counts = Counter(line.standing for line in lines)
+    text = ", ".join(f"{kind} on {counts[kind]}" for kind in ("ahead", "level", "behind"))
+    text += f" of {len(lines)} tables"
+    return f"{text}; behind on {behind(lines)}" if counts["behind"] else text
 
 
 def behind(lines: Sequence[Line]) -> str:
     """Return the tables where ours is behind the best peer by more than a standard error."""
-    told = [f"{n.table} ({n.difference}, {n.peer})" for n in lines if n.standing == "behind"]
-    return ", ".join(told) or "none"
+    lost = [line for line in lines if line.standing == "behind"]
+    return ", ".join(f"{line.table} ({line.difference}, {line.peer})" for line in lost) or "none"
 
 
 def names_behind(lines: Sequence[Line]) -> str:
@@ -84,12 +83,16 @@ def names_behind(lines: Sequence[Line]) -> str:
     return "; ".join(n.table for n in lines if n.standing == "behind") or "none"
 
 
-def summary(found: Mapping[Question, Sequence[Line]]) -> list[str]:
+def summary(answers: Mapping[Question, Sequence[Line]]) -> list[str]:
     """Return a sentence for each question, first for those where ours is behind on two tables."""
-    n_behind = {q: sum(n.standing == "behind" for n in lines) for q, lines in found.items()}
-    order = sorted(found, key=lambda q: n_behind[q] < 2)
-    marks = {True: "Behind the best peer by more than a standard error on two tables or more. "}
-    return [f"{q.title}: {marks.get(n_behind[q] > 1, '')}{standings(found[q])}." for q in order]
+    first = []
+    then = []
+    for question, lines in answers.items():
+        if sum(line.standing == "behind" for line in lines) > 1:
+            first.append(f"{question.title}: {_BEHIND} {standings(lines)}.")
+        else:
+            then.append(f"{question.title}: {standings(lines)}.")
+    return first + then
 
 
 def markdown(lines: Sequence[Line]) -> str:
@@ -161,11 +164,11 @@ def section(question: Question, lines: Sequence[Line]) -> PageSection:
     )  # fmt: skip
 
 
-def page(found: Mapping[Question, Sequence[Line]], subtitle: str) -> str:
+def page(answers: Mapping[Question, Sequence[Line]], subtitle: str) -> str:
     """Return the page as HTML."""
-    said = summary(found)
+    sentences = summary(answers)
     sections = [
-        PageSection("", [Text("\n\n".join(said), tone="note")]),
-        *(section(question, lines) for question, lines in found.items() if lines),
+        PageSection("", [Text("\n\n".join(sentences), tone="note")]),
+        *(section(question, lines) for question, lines in answers.items() if lines),
     ]
     return Page("Answers beside others", subtitle, sections=sections).render()

@@ -52,11 +52,11 @@ def gamma(X: np.ndarray, ridge: float) -> float:
 
 def whitened(X: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
     """Centred rows with X_gᵀX_g = nI for every group (Section 5.4)."""
-    found = X - X.mean(axis=0)
+    whitened = X - X.mean(axis=0)
     for group in map(list, groups):
-        basis, _ = np.linalg.qr(found[:, group])
-        found[:, group] = basis * math.sqrt(len(X))
-    return found
+        basis, _ = np.linalg.qr(whitened[:, group])
+        whitened[:, group] = basis * math.sqrt(len(X))
+    return whitened
 
 
 def whitened_gamma(gram: np.ndarray, groups: Sequence[Sequence[int]], ridge: float) -> float:

@@ -235,12 +235,12 @@ def tables(folder: Path, repeats: int) -> Iterator[Table]:
         "curve. All columns of the ranking example explain .435 of the variance of its training "
         "rows, but .309 of that of its test rows: many steps lose there, and oracles put them "
         "last. Rules but oracles are within two standard deviations of FR there.",
-        [table_row(name, found, cases[name][1]) for name, found in outcomes.items()],
+        [table_row(name, splits, cases[name][1]) for name, splits in outcomes.items()],
     )
     yield Table(
         "Figure 3a",
         "Share of all cost at which CS-G-OMP reaches a share α of its final objective in training.",
-        [stopping_row(name, found) for name, found in outcomes.items()],
+        [stopping_row(name, splits) for name, splits in outcomes.items()],
     )
     yield Table(
         "Figures 3b, 4 and 5",
@@ -257,31 +257,31 @@ def tables(folder: Path, repeats: int) -> Iterator[Table]:
     )
 
 
-def table_row(name: str, found: list[Outcome], printed: Sequence[float]) -> dict[str, Any]:
-    shares = zip(*(one.shares_of_fr() for one in found), strict=True)
+def table_row(name: str, splits: list[Outcome], printed: Sequence[float]) -> dict[str, Any]:
+    shares = zip(*(one.shares_of_fr() for one in splits), strict=True)
     best = printed[[*RULES].index("FR")]
-    row: dict[str, Any] = {"data": name, "α": float(np.mean([one.alpha for one in found]))}
+    row: dict[str, Any] = {"data": name, "α": float(np.mean([one.alpha for one in splits]))}
     for rule, values, figure in zip(RULES, shares, printed, strict=True):
         row[rule] = Figure(values, f"{figure / best:.3f}")
     return row
 
 
-def stopping_row(name: str, found: list[Outcome]) -> dict[str, Any]:
-    curves = [one.training["omp"] for one in found]
+def stopping_row(name: str, splits: list[Outcome]) -> dict[str, Any]:
+    curves = [one.training["omp"] for one in splits]
     row: dict[str, Any] = {"data": name}
     for alpha in ALPHAS:
         row[f"α = {alpha}"] = Figure([stopping_cost(c, alpha) / c[0][-1] for c in curves])
     return row
 
 
-def curve_rows(name: str, found: list[Outcome]) -> Iterator[dict[str, Any]]:
+def curve_rows(name: str, splits: list[Outcome]) -> Iterator[dict[str, Any]]:
     """Yield a row for each rule and measure."""
-    measures = dict.fromkeys(("explained_variance", found[0].natural))
+    measures = dict.fromkeys(("explained_variance", splits[0].natural))
     for rule, ours in RULES.items():
-        for measure in measures if ours in found[0].test else ():
+        for measure in measures if ours in splits[0].test else ():
             row: dict[str, Any] = {"data": name, "rule": rule, "of test rows": measure}
             for share in SHARES:
-                values = [_value(one.test[ours][measure], share * one.cut) for one in found]
+                values = [_value(one.test[ours][measure], share * one.cut) for one in splits]
                 row[f"{share:.0%}"] = Figure(values)
             yield row
 

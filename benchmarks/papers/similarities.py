@@ -247,6 +247,6 @@ def double_dipping(folder: Path, name: str, repeats: int) -> dict[str, Any]:
         for errors, start in ((same, 0), (apart, half)):
             candidates = rows.X[start : start + 50]
             training = Rows(rows.X[:half], rows.y[:half], rows.new, rows.truth, candidates)
-            found = job_errors("sigmoid", training, "mse", task="regression", landmarks=50)
-            errors.append(found[50])
+            by_landmarks = job_errors("sigmoid", training, "mse", task="regression", landmarks=50)
+            errors.append(by_landmarks[50])
     return {"data": name, "training rows": Figure(same), "other rows": Figure(apart)}
