@@ -331,13 +331,13 @@ class Judging:
         """Return scores (n_ridges, P, m) of held-out rows by models of all ridges."""
         mapping = _of_few_landmarks(mapping)
         similar = mapping(train.features)
-        asked = mapping(held_out.features)
+        unseen = mapping(held_out.features)
         share = train.weight / train.weight.sum()
         level = np.zeros((len(train.target), 1))
         if self.intercept:
             mean = (similar @ share)[:, np.newaxis]
             similar = similar - mean
-            asked = asked - mean
+            unseen = unseen - mean
             level = (train.target @ share)[:, np.newaxis]
         weighed = similar * share
         covariance = weighed @ similar.T
@@ -348,14 +348,14 @@ class Judging:
             return np.full((len(self.grid), *held_out.target.shape), np.nan)
         ridges = Ridges.of(covariance, weighed @ (train.target - level).T, penalty)
         if not self.has_classes:
-            return ridges.predictions(self.grid, asked) + level
+            return ridges.predictions(self.grid, unseen) + level
         return logistic_scores(
             self.grid,
             ridges.values,
             ridges.basis.T @ similar,
             train.target,
             share,
-            ridges.basis.T @ asked,
+            ridges.basis.T @ unseen,
             held_out.target,
             self.intercept,
         )

@@ -126,10 +126,10 @@ class LandmarkForm(RowForm):
         SpecError, DataError
         """
         rows = RowForm.of(inputs, seed, classes=options.task == "classification")
-        own: dict[str, Any] = {"options": options}
+        content = {**vars(rows), "options": options}
         if options.task in ("regression", "sparse"):
-            own["class_option"] = "`landmarks.task: classification` (or `ordinal`)"
-        return cls(**vars(rows) | own)
+            content["class_option"] = "`landmarks.task: classification` (or `ordinal`)"
+        return cls(**content)
 
     @cached_property
     def similarities(self) -> tuple[Similarity, ...]:
@@ -148,7 +148,8 @@ class LandmarkForm(RowForm):
     def learned(self) -> tuple[str, ...]:
         """Labels of the similarities whose metric, width and ridge are learned from the target."""
         learns = self.options.metric != "none" and self.options.task != "ranking"
-        return tuple(own.label for own in self.similarities if learns and own.name in KERNELS)
+        kernels = [similarity for similarity in self.similarities if similarity.name in KERNELS]
+        return tuple(kernel.label for kernel in kernels) if learns else ()
 
     @property
     def is_ranking(self) -> bool:

@@ -60,23 +60,25 @@ class LandmarkModel:
             If no model is so small.
         """
         sizes = arrays["sizes"]
-        at = len(sizes) - 1 if budget is None else int(np.searchsorted(sizes, budget, "right")) - 1
-        if at < 0:
+        place = len(sizes) - 1
+        if budget is not None:
+            place = int(np.searchsorted(sizes, budget, "right")) - 1
+        if place < 0:
             raise SpecError(
                 f"--budget is {budget:g}, in landmarks; the smallest model of this run has "
                 f"{sizes[0]}."
             )
         similarity = Similarity(model["similarity"], tuple(model["parameters"].items()))
         whole = LandmarkMap.of(similarity, arrays)
-        size = int(sizes[at])
+        size = int(sizes[place])
         names = tuple(model["features"])
         return cls(
             names[:size] if similarity.name == PRECOMPUTED else names,
             whole.restricted(np.arange(size)),
-            arrays["weights"][at, :size],
-            arrays["intercept"][at],
+            arrays["weights"][place, :size],
+            arrays["intercept"][place],
             None if model.get("classes") is None else label_array(model["classes"]),
-            np.array(model["thresholds"][at]) if "thresholds" in model else None,
+            np.array(model["thresholds"][place]) if "thresholds" in model else None,
             model.get("probabilities", False),
             model.get("range"),
         )

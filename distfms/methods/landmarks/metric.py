@@ -82,8 +82,8 @@ def mean_gradient_product(
     """
     similarities = covariance_of(scales, features)
     product = np.zeros((len(features), len(features)))
-    for own in coefficients:
-        pulls = own[:, np.newaxis] * similarities
+    for of_target in coefficients:
+        pulls = of_target[:, np.newaxis] * similarities
         gradients = features @ pulls - features * pulls.sum(axis=0)
         gradients = scales[:, np.newaxis] ** 2 * gradients
         product += (gradients * weight) @ gradients.T

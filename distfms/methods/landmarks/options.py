@@ -259,8 +259,8 @@ class LandmarksOptions(Section):
             return DEFAULT_LANDMARKS
         # L similarities of a row take L·d multiplications, and their co-moments L².
         of_row, d = _MOST_WORK / max(n_rows, 1), n_columns
-        found = int((d**2 / 4 + of_row) ** 0.5 - d / 2)
-        return min(max(found, DEFAULT_LANDMARKS), MOST_LANDMARKS)
+        most = int((d**2 / 4 + of_row) ** 0.5 - d / 2)
+        return min(max(most, DEFAULT_LANDMARKS), MOST_LANDMARKS)
 
     @property
     def counts(self) -> bool:

@@ -114,8 +114,8 @@ class SimilarityReader(PartialReader):
         """Everything but the partition that a partial depends on."""
         moments = self.moments
         content = encode([moments.maps, moments.learned, moments.gains])
-        known = hashlib.sha256(content).hexdigest()
-        return {**self.source.key(), "kind": "similarities", "known": known}
+        digest = hashlib.sha256(content).hexdigest()
+        return {**self.source.key(), "kind": "similarities", "known": digest}
 
 
 def split_learned(
