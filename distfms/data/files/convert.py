@@ -109,7 +109,9 @@ def converted(
                 rows.label(labels, copies)
                 copies.say("Converting judgments in long form")
                 for number, file in enumerate(files):
-                    name = f"{file.name.replace('//', '/')}.parquet"
+                    # The name of a sheet would make a workbook of it.
+                    name = file.name.replace("//", "/").replace("#", " ")
+                    name = f"{name.removesuffix('.parquet')}.parquet"
                     rows.write(number, folder / _FOLDER / name)
         counts = {"label": rule.name, **rows.counts}
         (folder / _COUNTS).write_text(json.dumps(counts, indent=1))

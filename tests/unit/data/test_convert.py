@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -298,3 +299,17 @@ def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int)
     for row in found:
         for name in "ab":
             assert row[f"{name}__raters"] == [told[value] for value in row[name]]
+
+
+def test_a_sheet_becomes_a_file_of_rows(tmp_path):
+    rows = random_rows(40, text_ids=True)
+    frame = long_table(rows).to_pandas()
+    with pd.ExcelWriter(tmp_path / "book.xlsx", engine="openpyxl") as book:
+        pd.DataFrame({"by": ["hand"] * 200}).to_excel(book, sheet_name="About", index=False)
+        frame.to_excel(book, sheet_name="Long", index=False)
+    write_long(tmp_path / "long.parquet", rows)
+    converted(f"{tmp_path}/book.xlsx#Long", tmp_path / "one")
+    converted(tmp_path / "long.parquet", tmp_path / "other")
+    (name,) = [file.name for file in list_files(tmp_path / "one")]
+    assert name.endswith("book.xlsx Long.parquet")
+    assert wide(tmp_path / "one") == wide(tmp_path / "other")
