@@ -1,16 +1,12 @@
 """Fixtures that all tests share."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import hypothesis
 import pytest
@@ -25,7 +21,7 @@ from tests.e2e.jobs import judgments_job, write_judgments
 _ON_RAY = re.compile("(?<![a-z])ray(?![a-z])")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Take signals that are ignored in the background; set up Ray and hypothesis."""
     for number, usual in (
         (signal.SIGINT, signal.default_int_handler),
@@ -47,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(ray_here.environment(folder))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Put tests on a Ray cluster first: those of a process share it, and others are stolen."""
     for item in items:
         on_ray = "ray_session" in getattr(item, "fixturenames", ())
@@ -57,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def realdata() -> Path:
+def realdata():
     """Folder of public data; a test that uses it is marked ``realdata`` too."""
     named = os.environ.get("DISTFMS_REALDATA")
     default = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
@@ -68,14 +64,14 @@ def realdata() -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[s3_here.S3]:
+def s3():
     """An S3 service on this machine, for all tests that want one."""
     with s3_here.started() as service:
         yield service
 
 
 @pytest.fixture
-def s3_variables(s3: s3_here.S3, monkeypatch: pytest.MonkeyPatch) -> s3_here.S3:
+def s3_variables(s3, monkeypatch):
     """The service as what the environment names."""
     for name, value in s3.variables.items():
         monkeypatch.setenv(name, value)
@@ -83,7 +79,7 @@ def s3_variables(s3: s3_here.S3, monkeypatch: pytest.MonkeyPatch) -> s3_here.S3:
 
 
 @pytest.fixture(scope="session")
-def ray_session() -> Iterator[None]:
+def ray_session():
     """A Ray cluster with 2 processors in this process, for all tests that want one."""
     from distfms.engine.ray_cluster import RayExecutor
 
@@ -92,28 +88,28 @@ def ray_session() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def judgments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judgments(tmp_path_factory):
     """Folder with the data of `judgments_job`, not to be changed."""
     return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
 
 
 @pytest.fixture(scope="session")
-def judgments_run(judgments: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judgments_run(judgments, tmp_path_factory):
     """Folder of a finished run of that job, on one thread and undisturbed."""
     return run_job(judgments_job(judgments, tmp_path_factory.mktemp("runs"))).folder
 
 
 @pytest.fixture
-def actors_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+def actors_pay(monkeypatch):
     """Actors are used also where the work is too small to pay for them."""
     monkeypatch.setattr(context, "ACTORS_PAY_OPERATIONS", -1.0)
 
 
 @pytest.fixture
-def distfms(capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace]:
+def distfms(capsys):
     """Run a command in this process: its exit code, and what it printed."""
 
-    def run(*arguments: Any) -> SimpleNamespace:
+    def run(*arguments):
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])

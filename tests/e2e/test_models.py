@@ -174,10 +174,10 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgm
     part = pq.read_table(moved / "day=1/part-3.parquet")
     pq.write_table(part.slice(0, 30), moved / "day=1/part-3.parquet")
     pq.write_table(part.slice(0, 10), moved / "day=1/part-4.parquet")
-    said = predict_file(run, str(moved), f"{out}/")
-    assert "190 predictions" in said
+    summary = predict_file(run, str(moved), f"{out}/")
+    assert "190 predictions" in summary
     for text in ("Partitions predicted before: 2", "Removed predictions of other partitions"):
-        assert text in said
+        assert text in summary
     assert set(out.rglob(".*")) == {foreign[1]}
     assert [f for f in files if f.exists() and f.stat().st_mtime_ns == stamps[f]] == [
         files[0],
@@ -197,8 +197,8 @@ def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
     predict_file("registry:small@1", str(judgments), out)
     # Another model, or more columns, replace what is there, as they do in a file.
     for model, options in (("registry:small@2", {}), ("registry:small@1", {"with_folds": True})):
-        said = predict_file(model, str(judgments), out, **options)
-        assert "Removed predictions of other partitions or models: 4" in said
+        summary = predict_file(model, str(judgments), out, **options)
+        assert "Removed predictions of other partitions or models: 4" in summary
         assert len(list(Path(out).iterdir())) == 5
     other = shutil.copytree(judgments, tmp_path / "other")
     with pytest.raises(SpecError, match=f"predictions of {judgments}, which those of {other}"):

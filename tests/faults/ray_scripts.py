@@ -95,9 +95,11 @@ def told(action: Callable[[], Any]) -> dict[str, Any]:
     try:
         action()
     except DistfmsError as error:
-        kind, text = type(error).__name__, str(error)
+        kind = type(error).__name__
+        text = str(error)
     else:
-        kind, text = "", ""
+        kind = ""
+        text = ""
     return {"kind": kind, "text": text, "seconds": time.monotonic() - begin_s}
 
 
@@ -108,7 +110,8 @@ def command_lines(spec: str, ray_address: str, dask_address: str) -> dict[str, A
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
-        dask, ray = ["--engine", "dask", "--address"], ["--engine", "ray", "--address"]
+        dask = ["--engine", "dask", "--address"]
+        ray = ["--engine", "ray", "--address"]
         lines = {
             "no Ray": [*ray, nobody],
             "no Ray client": [*ray, f"ray://{nobody}"],
@@ -193,7 +196,8 @@ def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
 
 def lost_under_a_job(folder: str, kind: str, lost: str) -> dict[str, Any]:
     """The head or all nodes go under the command line, which then meets another cluster."""
-    place, found = Path(folder), []
+    place = Path(folder)
+    results = []
     struck = {"step": 5} if kind == "blocks" else {"partition": 2}
     for attempt in ("first", "second"):
         plan = Plan(str(place / attempt), mishap="wait" if attempt == "first" else "", **struck)
@@ -214,7 +218,7 @@ def lost_under_a_job(folder: str, kind: str, lost: str) -> dict[str, Any]:
                     for node in (made.head_node, *nodes) if lost == "node" else ():
                         node.kill_raylet(False)  # whichever it came through
                 said, error = process.communicate(timeout=280)
-            found.append(
+            results.append(
                 {
                     "code": process.returncode,
                     "said": said,
@@ -223,7 +227,7 @@ def lost_under_a_job(folder: str, kind: str, lost: str) -> dict[str, Any]:
                     "pools": plan.pools(),
                 }
             )
-    return dict(zip(("first", "second"), found, strict=True))
+    return dict(zip(("first", "second"), results, strict=True))
 
 
 def client() -> dict[str, Any]:

@@ -36,7 +36,8 @@ def units_of(folder, n=N_UNITS):
 
 
 def test_process_killed_every_time_ends_with_what_to_do(tmp_path):
-    units, before = units_of(tmp_path), multiprocessing.active_children()
+    units = units_of(tmp_path)
+    before = multiprocessing.active_children()
     with LocalExecutor(1, processes=True) as executor:
         with pytest.raises(EngineError, match=r"died 2 times.*fewer\s+workers"):
             run(units, tasks.killed_on_three, executor, attempts=2)

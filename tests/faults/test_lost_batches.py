@@ -38,7 +38,9 @@ def units_for(executor, folder):
 @pytest.mark.parametrize("cached", [False, True])
 def test_the_batch_is_read_again_but_for_what_it_had_kept(executor, tmp_path, cached):
     """Units 0 to 2 of the batch may be in the cache when unit 3 kills its worker."""
-    units, events, kept = units_for(executor, tmp_path), list[Any](), 3 * cached
+    units = units_for(executor, tmp_path)
+    events = list[Any]()
+    kept = 3 * cached
     cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode) if cached else None
     work = (units, tasks.killed_once_on_three, tasks.concatenate, executor)
     reduction = map_reduce(*work, cache=cache, on_event=events.append)
@@ -48,5 +50,5 @@ def test_the_batch_is_read_again_but_for_what_it_had_kept(executor, tmp_path, ca
     assert reduction.bytes_read == 100 * (n - kept)
     again = [1] * kept + [2] * (BATCH - kept)
     assert [unit.payload.attempts for unit in units] == again + [1] * (n - BATCH)
-    told = [event["index"] for event in events if event["event"] == "unit"]
-    assert sorted(told) == list(range(n))
+    messages = [event["index"] for event in events if event["event"] == "unit"]
+    assert sorted(messages) == list(range(n))

@@ -17,8 +17,8 @@ from tests.ray_here import run_script
 def test_cluster_that_is_there_is_joined_and_left_running(executor):
     import ray
 
-    found = run_script("joining", ray.get_runtime_context().gcs_address)
-    assert_joined(found)
+    answers = run_script("joining", ray.get_runtime_context().gcs_address)
+    assert_joined(answers)
     assert executor.map(tasks.square, [3]) == [9]
 
 

@@ -57,7 +57,8 @@ def test_few_values_are_between_the_tasks_of_a_pass(executor):
 
     units = [Unit(str(i), i) for i in range(256)]
     runner = UnitRunner(tasks.square, tasks.add)
-    graph, hooks = build_graph(units, runner), (None, None, None, look, None)
+    graph = build_graph(units, runner)
+    hooks = (None, None, None, look, None)
     total = executor.follow(graph.tasks, graph.root, watch=count, callbacks=[hooks])
     assert total == sum(i * i for i in range(256))
     assert told == 256
@@ -76,24 +77,24 @@ SOON = {
 
 @pytest.mark.slow  # a cluster of its own, and waiting until Ray misses its nodes
 def test_lost_nodes_and_a_lost_head(tmp_path):
-    found = run_script("nodes_and_head_lost", str(tmp_path), **SOON)
+    answers = run_script("nodes_and_head_lost", str(tmp_path), **SOON)
     with pool_of("serial") as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
         pool.step(pool_tasks.walk, (3, None))
         expected = pool.step(pool_tasks.walk, (3, None))
-    assert found["walked"] == [weights.tobytes().hex() for weights in expected]
+    assert answers["walked"] == [weights.tobytes().hex() for weights in expected]
     # Shards 1 and 3 were on the lost node: built again, one step replayed each.
-    counts = {name: n for name, n in found["counts"].items() if n}
+    counts = {name: n for name, n in answers["counts"].items() if n}
     # Ray may put the actor in its place on the lost node once more, before it is missed.
     assert counts.pop("n_lost") in (1, 2)
     assert counts == {"n_steps": 3, "n_built": 6, "n_replayed": 2}
-    assert found["value"] == list(range(N_UNITS))
-    assert (found["n_computed"], found["bytes_read"]) == (N_UNITS, 100 * N_UNITS)
-    assert found["attempts"] == [1, 1, 1, 2, 1, 1, 1, 1]
-    assert found["headless"]["kind"] == "EngineError"
-    assert "its head is gone" in found["headless"]["text"]
+    assert answers["value"] == list(range(N_UNITS))
+    assert (answers["n_computed"], answers["bytes_read"]) == (N_UNITS, 100 * N_UNITS)
+    assert answers["attempts"] == [1, 1, 1, 2, 1, 1, 1, 1]
+    assert answers["headless"]["kind"] == "EngineError"
+    assert "its head is gone" in answers["headless"]["text"]
     # Ray itself waits longer, and then ends the process.
-    assert found["headless"]["seconds"] < 60
+    assert answers["headless"]["seconds"] < 60
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ def test_what_another_version_began_starts_anew(judgments, judgments_run, tmp_pa
     begun = manifest(run)
     stages = [{"name": "statistics", "files": {}}, {"name": "model", "files": {}}]
     (run / "manifest.json").write_text(json.dumps({**begun, "stages": stages, "distfms": "0.0.1"}))
-    said = []
+    messages = []
     spec = judgments_job(judgments, tmp_path)
-    result = run_job(spec, say=said.append)
+    result = run_job(spec, say=messages.append)
     assert (result.folder, result.resumed, result.skipped) == (run, False, ())
-    assert any("Another version of distfms" in line for line in said)
+    assert any("Another version of distfms" in line for line in messages)
     assert results(run) == results(judgments_run)

@@ -32,8 +32,8 @@ def open_table(tmp_path, columns, row_group_size=None, name="a.parquet"):
 def read(dataset, *, folds=None, missing="error", levels=(), unknown="error", share=1.0, **roles):
     resolved = resolve_roles(dataset.schema, **{"target": "y", **roles})
     plan = ColumnPlan.of(resolved, dict(levels), unknown=unknown)
-    how = {"folds": folds, "missing": missing, "share": share}
-    return read_rows(dataset.reader, dataset.partitions[0], plan, **how)
+    options = {"folds": folds, "missing": missing, "share": share}
+    return read_rows(dataset.reader, dataset.partitions[0], plan, **options)
 
 
 @pytest.mark.parametrize("row_group_size", [None, 2])
@@ -47,14 +47,14 @@ def test_rows_of_weight_0_are_left_out_whatever_their_values(tmp_path, folds, ro
         "w": np.ones(n),
         "key": np.arange(n),
     }
-    how = {"folds": folds, "levels": LEVELS, "id": "key"}
-    expected = read(open_table(tmp_path, columns), **how, weight="w").copy()
+    options = {"folds": folds, "levels": LEVELS, "id": "key"}
+    expected = read(open_table(tmp_path, columns), **options, weight="w").copy()
     for row, wild in ((3, np.inf), (50, np.nan)):
         columns["x"][row] = wild
         columns["w"][row] = 0.0
         columns["c"][row] = "only here"
     dataset = open_table(tmp_path, columns, row_group_size)
-    batch = read(dataset, **how, weight="w")
+    batch = read(dataset, **options, weight="w")
     kept = ~np.isin(expected.row_ids, [3, 50])
     assert batch.values.tolist() == expected.values[:, kept].tolist()
     assert batch.row_ids.tolist() == batch.rows.id.tolist() == expected.row_ids[kept].tolist()
@@ -63,9 +63,9 @@ def test_rows_of_weight_0_are_left_out_whatever_their_values(tmp_path, folds, ro
     found = scan_categories(partition, dataset.reader, ["c"], weight="w")
     assert found.levels == {"c": ("u", "v")}
     with pytest.raises(DataError, match="holds 'only here', which is not among"):
-        read(dataset, **how)
+        read(dataset, **options)
     nothing = open_table(tmp_path, {**columns, "w": np.zeros(n)})
-    assert read(nothing, **how, weight="w").n_rows == 0
+    assert read(nothing, **options, weight="w").n_rows == 0
 
 
 @pytest.mark.parametrize("row_group_size", [None, 25])  # one chunk a column, or several
@@ -81,9 +81,9 @@ def test_of_a_share_the_least_hashes_are_read_and_all_held_out_rows(
     }
     columns |= {"f": np.linspace(0, 1, 200, dtype=np.float32), "y": -np.arange(200.0)}
     dataset = open_table(tmp_path, {**columns, "w": np.arange(200) / 7}, row_group_size)
-    how = {"folds": folds, "levels": LEVELS, "weight": "w", "id": "key"}
-    full = read(dataset, **how).copy()
-    some = read(dataset, share=0.3, **how)
+    options = {"folds": folds, "levels": LEVELS, "weight": "w", "id": "key"}
+    full = read(dataset, **options).copy()
+    some = read(dataset, share=0.3, **options)
     hashes = mix(row_hashes(dataset.partitions[0]))[full.row_ids]
     kept = with_seed(hashes, folds.seed) < np.uint64(0.3 * 2**64)
     assert 30 < kept.sum() < 90

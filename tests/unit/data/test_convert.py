@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from distfms.errors import DataError
 from distfms.spec import LongForm
 from tests.reference.long_form import pivot
 
-ROLES: dict[str, Any] = {
+ROLES = {
     "object": "thing",
     "attribute": "question",
     "value": "answer",
@@ -29,7 +26,7 @@ ROLES: dict[str, Any] = {
 Row = tuple[Any, str, float | None]
 
 
-def long_table(rows: list[Row], **more: list[Any]) -> pa.Table:
+def long_table(rows, **more):
     things, questions, answers = zip(*rows, strict=True)
     columns = {
         "question": pa.array(questions, pa.string()),
@@ -40,12 +37,12 @@ def long_table(rows: list[Row], **more: list[Any]) -> pa.Table:
     return pa.table(columns | more)
 
 
-def write_long(path: Path, rows: list[Row], **more: list[Any]) -> Path:
+def write_long(path, rows, **more):
     pq.write_table(long_table(rows, **more), path)
     return path
 
 
-def random_rows(n: int, *, text_ids: bool = False, seed: int = 0) -> list[Row]:
+def random_rows(n, *, text_ids=False, seed=0):
     rng = np.random.default_rng(seed)
     things = rng.zipf(1.5, n) % 97 - 20
     ids = [f"ü{t}" for t in things] if text_ids else things.tolist()
@@ -54,18 +51,16 @@ def random_rows(n: int, *, text_ids: bool = False, seed: int = 0) -> list[Row]:
     return list(zip(ids, questions, answers, strict=True))
 
 
-def wide(folder: Path) -> list[dict[str, Any]]:
+def wide(folder):
     rows = pq.read_table(folder, partitioning=None).to_pylist()
     return [{k: v for k, v in row.items() if k != "truth"} for row in rows]
 
 
-def contents(folder: Path) -> list[bytes]:
+def contents(folder):
     return [path.read_bytes() for path in sorted(folder.glob("*/*"))]
 
 
-def converted(
-    source: Any, out: Path, *, memory_bytes: int = 2**30, seed: int = 0, **options: Any
-) -> dict[str, Any]:
+def converted(source, out, *, memory_bytes=2**30, seed=0, **options):
     form = LongForm(**{**ROLES, **options})
     labels = list_files(form.labels) if form.labels else ()
     files = list_files(source)
@@ -83,18 +78,17 @@ def converted(
 
 @pytest.mark.parametrize("text_ids", [False, True])
 @pytest.mark.parametrize("options", [{}, {"max_judgments": 2, "worker": "who"}])
-def test_memory_bound_does_not_change_a_byte(
-    tmp_path: Path, text_ids: bool, options: dict[str, Any]
-) -> None:
+def test_memory_bound_does_not_change_a_byte(tmp_path, text_ids, options):
     rows = random_rows(4000, text_ids=text_ids)
     workers = [f"w{j}" for j in range(4000)]
     write_long(tmp_path / "a.parquet", rows[:1500], who=workers[:1500])
     write_long(tmp_path / "b.parquet", rows[1500:], who=workers[1500:])
-    notes, written = [], []
+    notes = []
+    written = []
     for memory_bytes in (2**30, 300_000, 40_000):
         out = tmp_path / f"out-{memory_bytes}"
-        given = {**options, "memory_bytes": memory_bytes}
-        notes.append(converted(str(tmp_path / "?.parquet"), out, **given))
+        data = {**options, "memory_bytes": memory_bytes}
+        notes.append(converted(str(tmp_path / "?.parquet"), out, **data))
         written.append(contents(out))
     assert notes[0] == notes[1] == notes[2]
     assert written[0] == written[1] == written[2]
@@ -107,7 +101,7 @@ def test_memory_bound_does_not_change_a_byte(
         }
 
 
-def test_json_lines_in_long_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_lines_in_long_form(tmp_path, monkeypatch):
     """Workers may be numbers here and text there; a file need not have a label."""
     (tmp_path / "1.jsonl").write_text(
         '{"thing": 2, "question": "a", "answer": 1, "who": 7, "truth": 5}\n'
@@ -127,8 +121,8 @@ def test_json_lines_in_long_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "new").readlink().parts[-2] not in str((tmp_path / "out").readlink())
 
 
-def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
-    rows: list[Row] = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
+def test_label_is_the_mean_of_an_attribute(tmp_path):
+    rows = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
     source = write_long(tmp_path / "long.parquet", rows)
     note = converted(source, tmp_path / "out", label="y", label_from="mean")
     assert wide(tmp_path / "out") == [
@@ -138,8 +132,8 @@ def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
     assert (note["n_objects"], note["n_unlabelled"], note["label"]) == (2, 1, "y")
 
 
-def test_label_next_to_the_judgments(tmp_path: Path) -> None:
-    rows: list[Row] = [(1, "a", 1), (1, "y", 3), (2, "y", 4), (2, "a", 5)]
+def test_label_next_to_the_judgments(tmp_path):
+    rows = [(1, "a", 1), (1, "y", 3), (2, "y", 4), (2, "a", 5)]
     source = write_long(tmp_path / "long.parquet", rows, gold=[7, 8, 9, 10], fixed=[1, 1, 2, 2])
     converted(source, tmp_path / "g", label="y", label_from="gold")
     assert wide(tmp_path / "g") == [
@@ -152,8 +146,8 @@ def test_label_next_to_the_judgments(tmp_path: Path) -> None:
         converted(source, tmp_path / "e", label="gold", label_from="column")
 
 
-def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
-    rows: list[Row] = [(i, a, float(j)) for i in range(2000) for a in "ab" for j in range(5)]
+def test_drawn_judgments_are_uniform_and_seeded(tmp_path):
+    rows = [(i, a, float(j)) for i in range(2000) for a in "ab" for j in range(5)]
     source = write_long(tmp_path / "long.parquet", rows)
     drawn = {}
     for seed in (0, 1):
@@ -172,8 +166,8 @@ def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
         assert same == pytest.approx(0.1, abs=0.05)
 
 
-def test_duplicates(tmp_path: Path) -> None:
-    rows: list[Row] = [(1, "a", 1), (1, "a", 2), (1, "b", 3), (1, "a", 4), (1, "a", 5)]
+def test_duplicates(tmp_path):
+    rows = [(1, "a", 1), (1, "a", 2), (1, "b", 3), (1, "a", 4), (1, "a", 5)]
     who = ["ann", "bob", "ann", "ann", None]
     source = write_long(tmp_path / "long.parquet", [*rows, (1, "a", 6)], who=[*who, None])
 
@@ -188,13 +182,11 @@ def test_duplicates(tmp_path: Path) -> None:
         assert note.get("n_duplicates", 0) == 5 - len(kept)
 
 
-def test_a_file_that_changes_while_it_is_converted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_while_it_is_converted(tmp_path, monkeypatch):
     source = write_long(tmp_path / "long.parquet", FINE)
     read = LongSource._checked
 
-    def read_and_replace(*given: Any) -> Any:
+    def read_and_replace(*given):
         write_long(source, [*FINE, *FINE])
         return read(*given)
 
@@ -204,7 +196,7 @@ def test_a_file_that_changes_while_it_is_converted(
     assert not contents(tmp_path / "out")
 
 
-FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
+FINE = [(1, "a", 1.0), (2, "b", 2.0)]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +207,7 @@ FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
         ({"label": "c", "label_from": "mean"}, "no judgment of attribute 'c'. Choose from a, b"),
     ],
 )
-def test_wrong_use(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_use(tmp_path, options, message):
     source = write_long(tmp_path / "long.parquet", FINE)
     with pytest.raises(DataError, match=message):
         converted(source, tmp_path / "out", **options)
@@ -234,7 +226,7 @@ def test_wrong_use(tmp_path: Path, options: dict[str, Any], message: str) -> Non
         ("answer", [None, None], "holds no judgments"),
     ],
 )
-def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str) -> None:
+def test_wrong_rows(tmp_path, column, values, message):
     table = long_table(FINE)
     table = table.set_column(table.schema.get_field_index(column), column, pa.array(values))
     pq.write_table(table, tmp_path / "long.parquet")
@@ -253,7 +245,7 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
         ("thing,score\nseven,2\n", "has .*'seven' in column 'thing', row 2"),
     ],
 )
-def test_wrong_labels(tmp_path: Path, labels: str, message: str) -> None:
+def test_wrong_labels(tmp_path, labels, message):
     source = write_long(tmp_path / "long.parquet", FINE)
     (tmp_path / "labels.csv").write_text(labels)
     options = {"labels": str(tmp_path / "labels.csv"), "label": "score"}
@@ -265,16 +257,14 @@ def test_wrong_labels(tmp_path: Path, labels: str, message: str) -> None:
     ("attributes", "options", "name"),
     [(["thing", "a"], {}, "thing"), (["a", "a__raters"], {"worker": "who"}, "a__raters")],
 )
-def test_attributes_named_like_another_column(
-    tmp_path: Path, attributes: list[str], options: dict[str, str], name: str
-) -> None:
+def test_attributes_named_like_another_column(tmp_path, attributes, options, name):
     rows = [(1, attribute, 1.0) for attribute in attributes]
     source = write_long(tmp_path / "long.parquet", rows, who=["x", "x"])
     with pytest.raises(DataError, match=f"two columns of the result would be named '{name}'"):
         converted(source, tmp_path / "out", **options)
 
 
-def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:
+def test_ids_of_another_type_in_a_later_file(tmp_path):
     write_long(tmp_path / "1.parquet", FINE)
     write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
     with pytest.raises(DataError, match=r"2\.parquet does not hold int64"):
@@ -282,7 +272,7 @@ def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [2**30, 4_000])
-def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int) -> None:
+def test_workers_stand_beside_their_judgments(tmp_path, memory_bytes):
     """Whatever is drawn, dropped or divided, each value keeps the worker who gave it."""
     rng = np.random.default_rng(5)
     cells = [(thing, name) for thing in range(30) for name in "ab"]

@@ -82,15 +82,16 @@ def test_one_type_a_column(put, opened, monkeypatch):
     dataset = opened()
     assert [str(kind) for kind in dataset.schema.types] == ["int64", "double", "string", "double"]
     assert [part.name for part in dataset.partitions] == ["days/1.csv", "days/2.csv.gz"]
-    found = rows(dataset)
-    assert found.n.tolist() == [1] * 31 + [7]
-    assert found.late.tolist() == [2] * 30 + [2.5, 8]
-    assert found.kind.dropna().tolist() == ["x"]
-    assert np.isnan(found.none).all()
+    results = rows(dataset)
+    assert results.n.tolist() == [1] * 31 + [7]
+    assert results.late.tolist() == [2] * 30 + [2.5, 8]
+    assert results.kind.dropna().tolist() == ["x"]
+    assert np.isnan(results.none).all()
 
 
 def test_only_what_changed_is_converted(tmp_path, put, opened, said):
-    first, _ = put("1.csv", GOOD), put("2.csv", GOOD.replace("1.5", "3.5"))
+    first = put("1.csv", GOOD)
+    _ = put("2.csv", GOOD.replace("1.5", "3.5"))
     before = opened().fingerprint
     assert opened().fingerprint == before
     opened("days/2.csv")
@@ -143,10 +144,12 @@ DAYS = [f"{month}-{day}" for month, day in (("2024-03", "05"), ("2024-04", "06")
 def test_csv_as_people_write_it(tmp_path, name, content, expected, note):
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     said = []
-    found = rows(open_dataset(tmp_path / name, copies=Copies(tmp_path / "copies", say=said.append)))
-    if "d" in found:
-        found["d"] = found["d"].dt.strftime("%Y-%m-%d")
-    assert found.to_dict("list") == expected
+    results = rows(
+        open_dataset(tmp_path / name, copies=Copies(tmp_path / "copies", say=said.append))
+    )
+    if "d" in results:
+        results["d"] = results["d"].dt.strftime("%Y-%m-%d")
+    assert results.to_dict("list") == expected
     assert note is None or note in "\n".join(said)
 
 
@@ -187,10 +190,10 @@ def test_what_late_rows_tell(put, opened, monkeypatch):
     monkeypatch.setattr(csv, "_BLOCK_BYTES", 128)
     early = "03/03/2024;1,5;2\n" * 20
     put("1.csv", f"day;price;n\n{early}03/20/2024;1.234,5;2,5\n")
-    found = rows(opened())
-    assert str(found.day.iloc[-1].date()) == "2024-03-20"
-    assert found.price.tolist() == [1.5] * 20 + [1234.5]
-    assert found.n.tolist() == [2] * 20 + [2.5]
+    results = rows(opened())
+    assert str(results.day.iloc[-1].date()) == "2024-03-20"
+    assert results.price.tolist() == [1.5] * 20 + [1234.5]
+    assert results.n.tolist() == [2] * 20 + [2.5]
 
 
 def test_new_data_are_read_as_other_data_were(put, opened, tmp_path):
@@ -199,9 +202,9 @@ def test_new_data_are_read_as_other_data_were(put, opened, tmp_path):
     forms = type(forms).parsed(json.loads(json.dumps(forms.content())))
     (tmp_path / "new.csv").write_text("n,day,price,code\n1.5,05/03/2024,$2,10\n")
     dataset = open_dataset(tmp_path / "new.csv", copies=Copies(tmp_path / "copies"), forms=forms)
-    found = rows(dataset)
-    assert [str(found.day[0].date()), found.code[0]] == ["2024-05-03", "10"]
-    assert found[["n", "price"]].values.tolist() == [[1.5, 2]]
+    results = rows(dataset)
+    assert [str(results.day[0].date()), results.code[0]] == ["2024-05-03", "10"]
+    assert results[["n", "price"]].values.tolist() == [[1.5, 2]]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

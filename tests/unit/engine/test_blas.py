@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,29 +12,30 @@ from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
 
 
-def blas_threads() -> set[int]:
+def blas_threads():
     np.ones((2, 2)) @ np.ones((2, 2))
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
+def two_threads():
     """Whatever the environment says, start from two BLAS threads."""
     with threadpool_limits(limits=2):
         yield
 
 
-def test_restored_after_an_error() -> None:
+def test_restored_after_an_error():
     with pytest.raises(ZeroDivisionError), single_threaded_blas():
         _ = 1 // 0
     assert blas_threads() == {2}
 
 
-def test_overlapping_contexts_of_two_threads() -> None:
+def test_overlapping_contexts_of_two_threads():
     """The one that opened first closes first, and must not set the other's work free."""
-    opened, closed = threading.Event(), threading.Event()
+    opened = threading.Event()
+    closed = threading.Event()
 
-    def first() -> None:
+    def first():
         with single_threaded_blas():
             opened.set()
             closed.wait(10)
@@ -52,11 +50,11 @@ def test_overlapping_contexts_of_two_threads() -> None:
     assert blas_threads() == {2}
 
 
-def test_another_thread_than_the_one_that_set_a_limit_first() -> None:
+def test_another_thread_than_the_one_that_set_a_limit_first():
     """threadpoolctl ignores, silently, all threads but the first that set a limit."""
-    seen: list[set[int]] = []
+    seen = []
 
-    def work() -> None:
+    def work():
         with single_threaded_blas():
             seen.append(blas_threads())
         seen.append(blas_threads())
@@ -67,7 +65,7 @@ def test_another_thread_than_the_one_that_set_a_limit_first() -> None:
     assert seen == [{1}, {2}]
 
 
-def test_local_threads_hold_blas_at_one_thread_and_let_go() -> None:
+def test_local_threads_hold_blas_at_one_thread_and_let_go():
     with LocalExecutor(2) as executor:
         units = [Unit(str(i), i) for i in range(3)]
         seen = map_reduce(units, lambda _: blas_threads(), lambda a, b: a | b, executor).value
@@ -85,11 +83,11 @@ threads = lambda: [p["num_threads"] for p in threadpool_info() if p["user_api"] 
 """
 
 
-def run_with_two_threads(program: str) -> None:
+def run_with_two_threads(program):
     subprocess.run([sys.executable, "-c", SETUP + program], check=True, timeout=60)
 
 
-def test_worker_processes_limit_what_is_loaded_before_and_after() -> None:
+def test_worker_processes_limit_what_is_loaded_before_and_after():
     run_with_two_threads("""
 assert threads() == [2], threads()
 from distfms.engine.blas import limit_blas_threads
@@ -102,7 +100,7 @@ assert threads() == [1, 1], threads()
 """)
 
 
-def test_a_library_that_is_loaded_inside_has_one_thread() -> None:
+def test_a_library_that_is_loaded_inside_has_one_thread():
     """The driver imports SciPy, which brings its own BLAS, where the first search needs it."""
     run_with_two_threads("""
 from distfms.engine.blas import single_threaded_blas

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import multiprocessing
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -29,14 +26,15 @@ from tests.conformance import engine_tasks as tasks
         ({"kind": "ray", "address": "somewhere"}, "which has the form host:6379"),
     ],
 )
-def test_senseless_combinations(options: dict[str, Any], message: str) -> None:
+def test_senseless_combinations(options, message):
     with pytest.raises(SpecError, match=message):
         parse_section(EngineSection, options, "engine")
 
 
 @pytest.mark.parametrize("processes", [False, True])
-def test_nothing_is_left_after_close(processes: bool) -> None:
-    threads, children = set(threading.enumerate()), set(multiprocessing.active_children())
+def test_nothing_is_left_after_close(processes):
+    threads = set(threading.enumerate())
+    children = set(multiprocessing.active_children())
     executor = LocalExecutor(2, processes=processes)
     assert executor.map(tasks.square, range(4)) == [0, 1, 4, 9]
     map_reduce([Unit("a", 1), Unit("b", 2)], tasks.square, max, executor)
@@ -49,12 +47,10 @@ def test_nothing_is_left_after_close(processes: bool) -> None:
     assert set(multiprocessing.active_children()) <= children
 
 
-def test_a_process_that_begins_while_its_executor_closes_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_begins_while_its_executor_closes_is_ended(monkeypatch):
     begun = threading.Event()
 
-    def begin() -> Any:
+    def begin():
         begun.set()
         time.sleep(0.5)
         return process()
@@ -69,7 +65,7 @@ def test_a_process_that_begins_while_its_executor_closes_is_ended(
         executor.result(task)
 
 
-def test_a_process_may_be_ended_by_threads_together() -> None:
+def test_a_process_may_be_ended_by_threads_together():
     with ThreadPoolExecutor(4) as threads:
         for _ in range(5):
             process = local._Process()
@@ -79,12 +75,12 @@ def test_a_process_may_be_ended_by_threads_together() -> None:
                 ending.result()
 
 
-def _end_together(process: Any, together: threading.Barrier) -> None:
+def _end_together(process, together):
     together.wait()
     process.end()
 
 
-def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states() -> None:
+def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states():
     children = set(multiprocessing.active_children())
     with LocalExecutor(2) as executor:
         answers = []
@@ -100,11 +96,11 @@ def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states
     assert set(multiprocessing.active_children()) <= children
 
 
-def _state_and_process(state: int, message: None) -> tuple[int, tuple[int, str]]:
+def _state_and_process(state, message):
     return state + 10, (state, multiprocessing.current_process().name)
 
 
-def test_each_difference_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_difference_is_told_once(monkeypatch):
     here = {"Python": "3.11", "distfms": "1", "dask": "2", "numpy": "5"}
     monkeypatch.setattr(nodes, "examine", lambda packages: ("here", here))
     there = here | {"Python": "3.12", "distfms": None, "numpy": "6"}

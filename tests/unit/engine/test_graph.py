@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.engine.base import Reduction, map_reduce
+from distfms.engine.base import map_reduce
 from distfms.engine.graph import (
     MOST_UNITS,
     TASKS_PER_WORKER,
@@ -31,11 +26,11 @@ from tests.conformance import engine_tasks as tasks
 class Census:
     """Counts the values that are alive."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.lock = threading.Lock()
         self.alive = self.peak = 0
 
-    def value(self, content: int) -> Any:
+    def value(self, content):
         born = Counted(content)
         with self.lock:
             self.alive += 1
@@ -43,23 +38,23 @@ class Census:
         weakref.finalize(born, self._died)
         return born
 
-    def merge(self, earlier: Counted, later: Counted) -> Any:
+    def merge(self, earlier, later):
         return self.value(earlier.content + later.content)
 
-    def _died(self) -> None:
+    def _died(self):
         with self.lock:
             self.alive -= 1
 
 
 class Counted:
-    def __init__(self, content: int) -> None:
+    def __init__(self, content):
         self.content = content
 
 
-def count_alive(executor: Any, n: int, work: Callable[[int], None]) -> int:
+def count_alive(executor, n, work):
     census = Census()
 
-    def compute(i: int) -> Counted:
+    def compute(i):
         work(i)
         return census.value(i)
 
@@ -69,7 +64,7 @@ def count_alive(executor: Any, n: int, work: Callable[[int], None]) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_few_values_are_alive_at_a_time(workers: int) -> None:
+def test_few_values_are_alive_at_a_time(workers):
     """256 units: log2 is 8. Breadth first would hold 128 and more."""
     with LocalExecutor(workers) as executor:
         # The bound is for units of like duration, which a busy machine does not always give.
@@ -78,7 +73,7 @@ def test_few_values_are_alive_at_a_time(workers: int) -> None:
     assert min(peaks) <= 2 * workers + 8 + of_batches
 
 
-def test_few_values_are_alive_on_a_dask_cluster() -> None:
+def test_few_values_are_alive_on_a_dask_cluster():
     from distfms.engine.dask_cluster import DaskExecutor
 
     with (
@@ -96,20 +91,20 @@ def test_few_values_are_alive_on_a_dask_cluster() -> None:
 SHARED = Census()
 
 
-def _shared_value(i: int) -> Counted:
+def _shared_value(i):
     time.sleep(0.002)
     return SHARED.value(i)
 
 
-def _shared_merge(a: Counted, b: Counted) -> Counted:
+def _shared_merge(a, b):
     return SHARED.merge(a, b)
 
 
-def test_payloads_are_opaque_to_dask() -> None:
+def test_payloads_are_opaque_to_dask():
     """A payload may hold anything, even a text that is also a graph key."""
     payload = {"key": ("distfms-unit", "000000000001"), "list": [1, (2, 3)], "unit": Unit("x", 1)}
     with LocalExecutor(2) as executor:
-        got: list[Any] = map_reduce(
+        got = map_reduce(
             [Unit("a", payload), Unit("b", payload)], lambda p: [p], lambda a, b: a + b, executor
         ).value
     assert got[0] is payload
@@ -120,19 +115,17 @@ def test_payloads_are_opaque_to_dask() -> None:
 
 
 @pytest.fixture(params=["folder", "memory"])
-def cache(request: pytest.FixtureRequest, tmp_path: Path) -> PartialCache[str]:
+def cache(request, tmp_path):
     place = tmp_path if request.param == "folder" else RemotePath(f"memory://{uuid.uuid4()}/cache")
     return PartialCache(place, str.encode, bytes.decode, "v1")
 
 
-def bracketed(
-    cache: PartialCache[str] | None, keys: list[str], workers: int = 1
-) -> tuple[Reduction, list[str], list[Any]]:
+def bracketed(cache, keys, workers=1):
     """Merge texts in brackets, which show the tree; return what was computed, and events, too."""
-    events: list[Any] = []
-    computed: list[str] = []
+    events = []
+    computed = []
 
-    def compute(text: str) -> str:
+    def compute(text):
         computed.append(text)
         return text
 
@@ -141,17 +134,16 @@ def bracketed(
     with LocalExecutor(workers) as executor:
         found = map_reduce(units, compute, join, executor, cache=cache, on_event=events.append)
     assert found.value == tasks.in_fixed_tree(keys, join)
-    told = [event["index"] for event in events if event["event"] == "unit"]
-    assert sorted(told) == list(range(len(keys)))
+    messages = [event["index"] for event in events if event["event"] == "unit"]
+    assert sorted(messages) == list(range(len(keys)))
     return found, sorted(computed), events
 
 
-def test_a_later_pass_reads_packs_alone(
-    cache: PartialCache[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_pass_reads_packs_alone(cache, monkeypatch):
     keys = [str(i) for i in range(2 * PACK_UNITS + 3)]
     bracketed(cache, keys)
-    looked, lookup = list[str](), PartialCache.lookup
+    looked = list[str]()
+    lookup = PartialCache.lookup
     monkeypatch.setattr(PartialCache, "lookup", lambda s, k: looked.append(k) or lookup(s, k))
     found, computed, _ = bracketed(cache, keys, workers=2)
     packs = cache.packs(keys)
@@ -166,7 +158,7 @@ def test_a_later_pass_reads_packs_alone(
     assert finished.value == "".join(key + "," for key in keys)
 
 
-def test_a_damaged_pack_is_made_again_of_its_units(tmp_path: Path) -> None:
+def test_a_damaged_pack_is_made_again_of_its_units(tmp_path):
     cache = PartialCache(tmp_path, str.encode, bytes.decode, "v1")
     keys = [str(i) for i in range(2 * PACK_UNITS)]
     bracketed(cache, keys)
@@ -190,7 +182,7 @@ WORKERS = st.integers(1, 300)
 
 
 @given(UNITS, WORKERS)
-def test_batches_are_small_parts_of_a_workers_share(n: int, workers: int) -> None:
+def test_batches_are_small_parts_of_a_workers_share(n, workers):
     size = batch_size(n, workers)
     assert size & (size - 1) == 0
     assert size <= MOST_UNITS
@@ -205,12 +197,12 @@ def test_batches_are_small_parts_of_a_workers_share(n: int, workers: int) -> Non
     ("n", "workers", "expected"),
     [(80, 2, 4), (31, 2, 1), (240_000, 2048, 32), (240, 256, 1), (24_000, 256, 8)],
 )
-def test_batches_of_some_passes(n: int, workers: int, expected: int) -> None:
+def test_batches_of_some_passes(n, workers, expected):
     assert batch_size(n, workers) == expected
 
 
 @given(st.integers(0, 2**34), st.integers(1, 2**34))
-def test_values_of_a_batch_take_no_more_than_a_unit(unit_bytes: int, value_bytes: int) -> None:
+def test_values_of_a_batch_take_no_more_than_a_unit(unit_bytes, value_bytes):
     size = batch_size(10**6, 2, unit_bytes=unit_bytes, value_bytes=value_bytes)
     assert size == MOST_UNITS or (size.bit_length() - 1) * value_bytes <= unit_bytes
     assert size == MOST_UNITS or size.bit_length() * value_bytes > unit_bytes
@@ -218,10 +210,10 @@ def test_values_of_a_batch_take_no_more_than_a_unit(unit_bytes: int, value_bytes
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 100), st.sampled_from([1, 2, 4, 8, 16, 32]))
-def test_any_batches_make_the_same_tree(n: int, size: int) -> None:
+def test_any_batches_make_the_same_tree(n, size):
     """Merging texts with brackets shows the shape of the tree."""
     units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[str] = UnitRunner(str, lambda a, b: f"({a} {b})")
+    runner = UnitRunner(str, lambda a, b: f"({a} {b})")
     with LocalExecutor(1) as executor:
         value = executor.run_graph(build_graph(units, runner, size))
     assert value == tasks.in_fixed_tree([str(i) for i in range(n)], lambda a, b: f"({a} {b})")
@@ -229,12 +221,12 @@ def test_any_batches_make_the_same_tree(n: int, size: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 7, 64, 100, 1000])
 @pytest.mark.parametrize("size", [1, 4, 32])
-def test_batches_start_in_index_order(n: int, size: int) -> None:
+def test_batches_start_in_index_order(n, size):
     """Dask's own ordering decides; the names of our keys steer its ties."""
     from dask.order import order
 
     units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[Any] = UnitRunner(str, str.__add__)
+    runner = UnitRunner(str, str.__add__)
     graph = build_graph(units, runner, size).tasks
     position = order(graph)
     keys = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
@@ -242,11 +234,11 @@ def test_batches_start_in_index_order(n: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4, 32])
-def test_few_values_are_alive_in_a_batch(size: int) -> None:
+def test_few_values_are_alive_in_a_batch(size):
     """One for each full subtree, the last unit's, and what a merge makes of two."""
     census = Census()
 
-    runner: UnitRunner[Any] = UnitRunner(census.value, census.merge)
+    runner = UnitRunner(census.value, census.merge)
     units = [Unit(str(i), i) for i in range(size)]
     assert runner.run(0, units).value.content == size * (size - 1) // 2
     assert census.peak <= size.bit_length() + 1

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -18,8 +16,8 @@ from tests.waiting import until
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
-def test_closed_pools_leave_no_descriptors() -> None:
-    def count() -> int:
+def test_closed_pools_leave_no_descriptors():
+    def count():
         gc.collect()
         return len(os.listdir("/proc/self/fd"))
 
@@ -45,7 +43,7 @@ sys.stdout.buffer.write(dump((double, Message())))
 """
 
 
-def test_what_a_script_defines_is_known_elsewhere() -> None:
+def test_what_a_script_defines_is_known_elsewhere():
     """By name they would be those of this process's main module."""
     raw = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True).stdout
     function, message = pickle.loads(raw)
@@ -61,7 +59,7 @@ with LocalExecutor(1, processes=True) as executor:
 
 
 @pytest.mark.parametrize("work", ["executor.map(abs, [1])", "executor.pool().start(int, ['1'])"])
-def test_script_without_a_guard_is_told_what_it_lacks(work: str, tmp_path: Path) -> None:
+def test_script_without_a_guard_is_told_what_it_lacks(work, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(work))
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
@@ -71,20 +69,20 @@ def test_script_without_a_guard_is_told_what_it_lacks(work: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_code_of_the_readme(number: int, tmp_path: Path) -> None:
+def test_code_of_the_readme(number, tmp_path):
     text = Path(engine.__file__).with_name("README.md").read_text()
     code = re.findall("```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "script.py").write_text(code[number])
     subprocess.run([sys.executable, tmp_path / "script.py"], check=True)
 
 
-def test_errors_of_any_class_arrive() -> None:
+def test_errors_of_any_class_arrive():
     class LocalError(DataError):
         pass
 
-    def build(shard: int) -> None:
+    def build(shard):
         raise LocalError("only here")
 
     arguments = (dump(build), {0: dump(0)}, 1)
-    found = pickle.loads(Host().handle(dump(arguments), b"", 1)).errors[0]
-    assert (type(found).__name__, str(found)) == ("LocalError", "only here")
+    results = pickle.loads(Host().handle(dump(arguments), b"", 1)).errors[0]
+    assert (type(results).__name__, str(results)) == ("LocalError", "only here")

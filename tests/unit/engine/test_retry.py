@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -19,24 +17,24 @@ from distfms.errors import DataError, EngineError
         (ValueError(), False),
     ],
 )
-def test_which_errors_are_worth_another_attempt(error: BaseException, expected: bool) -> None:
+def test_which_errors_are_worth_another_attempt(error, expected):
     assert is_transient(error) is expected
 
 
 class Flaky:
-    def __init__(self, *errors: Exception) -> None:
+    def __init__(self, *errors):
         self.errors = list(errors)
         self.calls = 0
 
-    def __call__(self, x: int) -> int:
+    def __call__(self, x):
         self.calls += 1
         if self.errors:
             raise self.errors.pop(0)
         return x + 1
 
 
-def test_delays_grow_and_stop_growing() -> None:
-    slept: list[float] = []
+def test_delays_grow_and_stop_growing():
+    slept = []
     flaky = Flaky(*[OSError("a"), TimeoutError("b")] * 50)
     assert call_with_retry(flaky, 1, attempts=101, what="it", sleep=slept.append) == (2, 100)
     assert slept[:5] == pytest.approx([0.1, 0.4, 1.6, 6.4, 10.0])
@@ -48,16 +46,16 @@ def test_delays_grow_and_stop_growing() -> None:
     ("attempts", "message"),
     [(2, r"it failed 2 times.*OSError: b"), (1, "it failed once.*OSError: a")],
 )
-def test_gives_up_with_the_last_error(attempts: int, message: str) -> None:
+def test_gives_up_with_the_last_error(attempts, message):
     flaky = Flaky(OSError("a"), OSError("b"), OSError("c"))
-    slept: list[float] = []
+    slept = []
     with pytest.raises(EngineError, match=message) as info:
         call_with_retry(flaky, 1, attempts=attempts, what="it", sleep=slept.append)
     assert isinstance(info.value.__cause__, OSError)
     assert flaky.calls == attempts == len(slept) + 1
 
 
-def test_other_errors_come_through_at_once() -> None:
+def test_other_errors_come_through_at_once():
     error = DataError("bad")
     flaky = Flaky(error)
     with pytest.raises(DataError) as info:

@@ -70,13 +70,13 @@ def test_units_of_attributes_change_nothing_but_their_weights(seed, exponents, c
     def found(units):
         return solved(pairs_of(observed * units[:, None], y, FOLD[:60]), candidates)
 
-    wanted = found(np.ones(D))
+    expected = found(np.ones(D))
     units = 8.0 ** np.array(exponents)
-    np.testing.assert_array_equal(found(units).weights * units, wanted.weights)
-    assert found(units).intercept == wanted.intercept
+    np.testing.assert_array_equal(found(units).weights * units, expected.weights)
+    assert found(units).intercept == expected.intercept
     units = 10.0 ** np.array(exponents)
-    effects = np.abs(wanted.weights) * X.std(axis=0)
-    change = (found(units).weights * units - wanted.weights) * X.std(axis=0)
+    effects = np.abs(expected.weights) * X.std(axis=0)
+    change = (found(units).weights * units - expected.weights) * X.std(axis=0)
     assert np.abs(change).max() <= 1e-6 * effects.max()
 
 

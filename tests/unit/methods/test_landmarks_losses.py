@@ -176,11 +176,12 @@ def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(
     monkeypatch.setattr(fit, "STEPS_TOLERANCE", tolerance)
     K, y = rows(n=60, n_landmarks=6)
     loss = EpsilonInsensitive(0.5, 0.2, has_intercept=intercept)
-    rule, bound = NamedRule("own"), 6.0
+    rule = NamedRule("own")
+    bound = 6.0
     parts = [EmbeddedRows(0, {"own": np.ascontiguousarray(K.T)}, y, np.ones(60))]
-    own = {"task": "sparse", "selection": "steps", "bound": bound, "ridge": 0.0}
-    own |= {"loss": "epsilon_insensitive", "intercept": intercept}
-    options = LandmarksOptions(**own, keep=most)
+    section = {"task": "sparse", "selection": "steps", "bound": bound, "ridge": 0.0}
+    section |= {"loss": "epsilon_insensitive", "intercept": intercept}
+    options = LandmarksOptions(**section, keep=most)
     procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
@@ -189,17 +190,17 @@ def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(
     centred = K - K.mean(axis=0) if intercept else K
     epsilon = tolerance * np.sqrt(np.mean((y - level) ** 2))
     smoothness = np.mean(centred**2, axis=0).max() / 0.5
-    wanted = literal.sparse_steps(
+    expected = literal.sparse_steps(
         *(centred, y - level, bound, epsilon, smoothness, 10_000),
         lambda t: literal.smoothed_slope(t, 0.2, 1 / 0.5),
     )
-    within = [w for w in wanted if np.count_nonzero(w) <= most]
+    within = [w for w in expected if np.count_nonzero(w) <= most]
     assert path.progress["n_steps"] == len(within) > (5 if tolerance < 1 else -1)
     assert (path.progress["gap"] <= epsilon) == (most == 6)
     for model in path.models:
         dense = np.zeros(6)
         dense[model.landmarks] = model.weights[:, 0]
-        few = [np.zeros(6), *(w for w in wanted if np.count_nonzero(w) <= len(model.weights))]
+        few = [np.zeros(6), *(w for w in expected if np.count_nonzero(w) <= len(model.weights))]
         np.testing.assert_allclose(dense, few[-1], rtol=1e-9, atol=1e-12)
         scores = model.scores(K.T[model.landmarks])[0]
         np.testing.assert_allclose(scores, centred @ dense + level, atol=1e-9)

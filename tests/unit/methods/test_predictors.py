@@ -132,9 +132,9 @@ def test_labels_are_predicted_by_what_is_expected_of_a_discriminant_analysis():
     y = np.where(score > np.quantile(score, 0.7), 1.0, -1.0)
     model = normal_of(rows, y)
     others = np.hstack([rows_of(7)[0], rows_of(8, share=1.0)[0]])
-    found = model(others)[0]
+    results = model(others)[0]
     linear = ByPattern(model.whole, replace(model.gaps, label_variance=0.0))
-    for row, own, score in zip(others.T, found, linear(others)[0], strict=True):
+    for row, own, score in zip(others.T, results, linear(others)[0], strict=True):
         seen = ~np.isnan(row)
         w = model.gaps.weights(seen[None])[0]
         explained = w @ (model.gaps.cross * model.gaps.scale) / y.var()
@@ -142,7 +142,7 @@ def test_labels_are_predicted_by_what_is_expected_of_a_discriminant_analysis():
         spread = np.sqrt(explained * (1.0 - explained) * y.var()) or 1.0
         chances = norm.pdf(score, place, spread) * [np.mean(y < 0), np.mean(y > 0)]
         assert own == pytest.approx((chances[1] - chances[0]) / chances.sum(), abs=1e-6)
-    np.testing.assert_allclose(normal_of(rows, -y)(others)[0], -found, rtol=1e-7)
+    np.testing.assert_allclose(normal_of(rows, -y)(others)[0], -results, rtol=1e-7)
 
 
 @given(

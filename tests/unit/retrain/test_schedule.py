@@ -109,16 +109,16 @@ def test_a_last_start_far_ahead_was_entered_by_a_wrong_clock(tmp_path):
 )
 def test_a_damaged_health_file_is_said_and_written_anew(tmp_path, content, n_said):
     health = tmp_path / "health.json"
-    said = []
+    messages = []
     health.write_text(content)
-    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health, say=said.append)
-    assert sum("damaged" in line for line in said) == n_said
+    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health, say=messages.append)
+    assert sum("damaged" in line for line in messages) == n_said
     assert json.loads(health.read_text())["jobs"]["job"]["exit_code"] == 0
 
 
 def test_a_health_file_that_cannot_be_written_for_a_while_stops_nothing(tmp_path, monkeypatch):
     health = tmp_path / "health.json"
-    said = []
+    messages = []
     clock = Clock(at("2026-01-01 12:00"), starts=2)
 
     def write(*arguments, before=schedules.write_atomic):
@@ -127,8 +127,8 @@ def test_a_health_file_that_cannot_be_written_for_a_while_stops_nothing(tmp_path
         before(*arguments)
 
     monkeypatch.setattr(schedules, "write_atomic", write)
-    assert len(schedule(clock, health=health, say=said.append)) == 2
-    assert sum("No space left" in line for line in said) == 1
+    assert len(schedule(clock, health=health, say=messages.append)) == 2
+    assert sum("No space left" in line for line in messages) == 1
     assert json.loads(health.read_text())["jobs"]["job"]["exit_code"] == 0
 
 

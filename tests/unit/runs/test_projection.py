@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -22,13 +20,11 @@ GIB = 2**30
         (1024, 4, 8, False, 4 + 10 + 4 + 4 * 3),
     ],
 )
-def test_values_held_at_the_same_time(
-    n_units: int, workers: int, units_per_task: int, processes: bool, expected: int
-) -> None:
+def test_values_held_at_the_same_time(n_units, workers, units_per_task, processes, expected):
     assert most_values(n_units, workers, units_per_task, processes) == expected
 
 
-def test_require_refuses_with_numbers() -> None:
+def test_require_refuses_with_numbers():
     projection = Projection(
         10**6, 1000, 1000, GIB, GIB, 2, 4 * GIB, 0, GIB // 4, GIB, 14 * GIB, None, "each"
     )

@@ -1,10 +1,6 @@
 """Steps of a run: what was finished is read, everything after the first gap is done."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +14,17 @@ from distfms.runs.steps import Steps
 class Attempt:
     """An attempt at a run of four steps, and which of them it made."""
 
-    def __init__(self, folder: Path, stop: str = "") -> None:
-        self.folder, self.stop, self.made = folder, stop, list[str]()
+    def __init__(self, folder, stop=""):
+        self.folder = folder
+        self.stop = stop
+        self.made = list[str]()
         self.told = list[str]()
         self.run = RunFolder(folder)
         self.run.claim()
         self.steps = Steps(self.run, Recorder(self.run, self.told.append, lambda event: None))
 
-    def make(self, name: str, value: Any) -> Callable[[], Any]:
-        def made() -> Any:
+    def make(self, name, value):
+        def made():
             self.made.append(name)
             if name == self.stop:
                 raise EngineError("stopped")
@@ -37,8 +35,8 @@ class Attempt:
 
         return made
 
-    def all(self) -> tuple[Any, ...]:
-        def plan() -> None:
+    def all(self):
+        def plan():
             (self.folder / "plan").mkdir(exist_ok=True)
             (self.folder / "plan" / "part").write_text("bought")
 
@@ -53,7 +51,7 @@ NAMES = ["rows", "order", "told", "plan"]
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def whole(tmp_path):
     Attempt(tmp_path).all()
     return tmp_path
 
@@ -63,16 +61,14 @@ def whole(tmp_path: Path) -> Path:
     [("statistics/rows.step", 0), ("statistics/order.step", 1), ("told.json", 2), ("plan/part", 3)],
 )
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"{}")])
-def test_what_is_damaged_and_all_after_it_is_done_again(
-    whole: Path, file: str, at: int, damage: Callable[[Path], object]
-) -> None:
+def test_what_is_damaged_and_all_after_it_is_done_again(whole, file, at, damage):
     damage(whole / file)
     again = Attempt(whole)
     again.all()
     assert again.made == NAMES[at:]
 
 
-def test_misuse_fails_loudly(whole: Path, tmp_path: Path) -> None:
+def test_misuse_fails_loudly(whole, tmp_path):
     steps = Attempt(whole).steps
     with pytest.raises(EngineError, match="the finished step 'rows' where 'order' was asked for"):
         steps.step("order", lambda: 0)
@@ -89,7 +85,7 @@ def test_misuse_fails_loudly(whole: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("new/**/*.tmp"))
 
 
-def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
+def test_without_a_folder_nothing_is_kept(tmp_path):
     steps = Steps(None, Recorder(None, str, lambda event: None), ["first"])
     assert steps.step("a", lambda: np.float64(1.0)) == 1.0
     steps.files("model", lambda: {"model.json": {"a": 1}})

@@ -150,15 +150,16 @@ def test_name_is_made_of_spec_and_attempt():
 @pytest.mark.parametrize("status", ["FAILED", "STOPPED", "SUCCEEDED", "PENDING", "RUNNING"])
 def test_ended_jobs_are_tried_again_and_others_joined(status, monkeypatch):
     monkeypatch.setattr(submit, "stage", lambda folder, content: None)
-    head, said = Head(), []
+    head = Head()
+    messages = []
     first = hand_in(head, spec())
     for attempt in range(2, 12):
         last = next(reversed(head.states))
         head.states[last] = state(last, status)
-        again = hand_in(head, spec(), said)
+        again = hand_in(head, spec(), messages)
         if status in ("PENDING", "RUNNING"):
             assert (again, len(head.submitted)) == (first, 1)
-            assert status.lower() in said[0]
+            assert status.lower() in messages[0]
             return
         assert again == f"{first[:-1]}{attempt}"
     assert len(head.submitted) == 11
@@ -193,12 +194,12 @@ def follow(head, monkeypatch, said=None):
 
 
 def test_a_log_is_written_once(monkeypatch):
-    said = []
+    messages = []
     lost = ConnectionError("nobody there")
     looks = [("PENDING", ""), ("RUNNING", "one\n"), (lost, ""), ("RUNNING", "one\nt")]
     head = Followed(*looks, ("RUNNING", ""), ("SUCCEEDED", "one\ntwo\n"))
-    assert follow(head, monkeypatch, said) == "one\ntwo\n"
-    assert said == ["job: SUCCEEDED"]
+    assert follow(head, monkeypatch, messages) == "one\ntwo\n"
+    assert messages == ["job: SUCCEEDED"]
 
 
 def test_head_that_stays_silent(monkeypatch):
@@ -217,7 +218,7 @@ def test_outcomes(status, monkeypatch):
 
 
 def test_interrupt_says_that_the_job_goes_on(monkeypatch):
-    said = []
+    messages = []
     with pytest.raises(KeyboardInterrupt):
-        follow(Followed(("RUNNING", ""), (KeyboardInterrupt(), "")), monkeypatch, said)
-    assert "ray job stop job --address" in said[0]
+        follow(Followed(("RUNNING", ""), (KeyboardInterrupt(), "")), monkeypatch, messages)
+    assert "ray job stop job --address" in messages[0]
