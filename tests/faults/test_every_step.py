@@ -104,7 +104,8 @@ FORMS = {
             budgets=[3.0],
             **{**LIGHTGBM, "model": "auto"},
         ),
-        "categories, expand, statistics, rows, ridge, reference, kind, tune, select, evaluate",
+        "categories, statistics, rows, expand, statistics of splines, ridge, reference, kind, "
+        "tune, select, evaluate",
     ),
     "sequence, logistic": (
         mixed_classes,
