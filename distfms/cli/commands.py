@@ -33,6 +33,7 @@ app = typer.Typer(
 app.add_typer(models.app, name="models")
 for command in (start.init, start.options, start.explain):
     app.command()(command)
+app.command("help")(start.help_)
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[

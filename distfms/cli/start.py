@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distfms.cli.terminal import say
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
     from distfms.runs.look import Look
@@ -89,6 +89,38 @@ def options(
     width = min(shutil.get_terminal_size().columns, 100)
     for line in options_lines(section, width, everything):
         say(line)
+
+
+def topics() -> dict[str, Path]:
+    """Return the pages of documentation by the folders that they explain."""
+    package = Path(__file__).parents[1]
+    pages = {"house": package / "README.md"}
+    for page in sorted(package.glob("**/README.md")):
+        if page.parent != package:
+            pages[page.parent.name] = page
+    return pages
+
+
+def help_(
+    topic: Annotated[
+        str | None, typer.Argument(help="Topic, such as `sequence` or `data`; left out, all.")
+    ] = None,
+) -> None:
+    """Show a page of the documentation, or list the topics."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    pages = topics()
+    if topic is None:
+        for name, page in pages.items():
+            title = page.read_text("utf-8").partition("\n")[0].lstrip("# ")
+            say(f"{name:20} {title}")
+        return
+    name = topic.replace("-", "_")
+    if name not in pages:
+        hint = nearest(name, list(pages)) or " `distfms help` lists all."
+        raise SpecError(f"There is no topic {topic!r}.{hint}")
+    Console().print(Markdown(pages[name].read_text("utf-8")))
 
 
 def explain(

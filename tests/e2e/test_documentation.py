@@ -13,12 +13,12 @@ import typer.main
 from ruamel.yaml import YAML
 
 from distfms.cli import commands
+from distfms.cli.start import topics
 from distfms.runs.job_spec import build_spec
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs" / "README.md"
-OF_PACKAGE = (ROOT / "distfms").rglob("README.md")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", JOBS, *OF_PACKAGE]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", JOBS, *topics().values()]
 #: Pages that are read from top to bottom, and their most bytes.
 PAGES_OF_METHODS = sorted(
     str(page.relative_to(ROOT)) for page in ROOT.glob("distfms/methods/*/README.md")
@@ -100,6 +100,15 @@ def test_links_lead_to_files_and_pages_are_short(page):
             assert (page.parent / link.partition("#")[0]).exists(), link
     n_bytes = MOST_BYTES.get(str(page.relative_to(ROOT)), 7_000)
     assert len(text.encode()) <= n_bytes
+
+
+def test_help_lists_and_shows_pages(distfms):
+    listed = distfms("help").out
+    assert all(topic in listed for topic in topics())
+    assert "costly groups of features" in distfms("help", "sequence").out
+    refused = distfms("help", "sequense")
+    assert refused.code == 2
+    assert "sequence" in refused.err
 
 
 @pytest.mark.parametrize(
