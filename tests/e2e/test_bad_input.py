@@ -144,6 +144,7 @@ def files(tmp_path_factory):
             "needs `attribute_efficient.solver: pairs`",
         ),
         ("few", {"first_examples": 675}, "is 675, but there are 675 training rows"),
+        ("few", {"algorithm": "aelr", "penalty": "ridge"}, "aelr` is not that of"),
         ("few", {"bound": 0.1}, "beyond `bound`"),
         ("few", {"positive": 77}, "same label"),
         ("few", {"tune.grid": {"bound": [0.1, 3.0]}}, "goes up to"),

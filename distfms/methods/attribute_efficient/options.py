@@ -61,6 +61,10 @@ class AttributeEfficientOptions(Section):
     labels of −1 and 1 by their expected values, between these. Asked for, `pairs` takes up to 5,000
     attributes.
     """
+    algorithm: (
+        Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"] | None
+    ) = None
+    """Name of the paper, in place of `solver: online` with its `draws` and `penalty`."""
     draws: Drawing | None = None
     """How attributes are drawn: with equal probabilities (`uniform`, the default of pairs); by
     their second `moments`, found by a pass over all rows (the default of `online`); or in
@@ -113,8 +117,25 @@ class AttributeEfficientOptions(Section):
     cost no more or, with `data.missing: pairs`, with a ridge on imputed means.
     """
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        """Add what the name of an algorithm stands for."""
+        if not isinstance(given, Mapping):
+            return given
+        for penalty, drawings in ALGORITHMS.items():
+            drawing = drawings.get(str(given.get("algorithm")))
+            if drawing is not None:
+                return {"solver": "online", "draws": drawing, "penalty": penalty, **given}
+        return given
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.algorithm not in (None, self.chosen):
+            raise ValueError(
+                f"`algorithm: {self.algorithm}` is not that of `solver: {self.solver}`, "
+                f"`draws: {self.sampling}` and `penalty: {self.penalty}`; leave it out, or these"
+            )
         if self.solver == "pairs" and self.online_options:
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self

@@ -18,7 +18,7 @@ from distfms.methods.attribute_efficient.learner import (
     point_probabilities,
 )
 from distfms.methods.attribute_efficient.lessons import design_with
-from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import ALGORITHMS, AttributeEfficientOptions
 from tests.reference.attribute_efficient import Literal, ridge_within, uniforms
 
 KEY = 2**63 + 12345
@@ -233,3 +233,11 @@ def test_formulas_of_the_paper():
         q = np.sqrt(s + 13 / 6 * eps)
         found = Phase("ridge", **known, **second).probabilities()
         np.testing.assert_allclose(found, q / q.sum())
+
+
+@pytest.mark.parametrize("penalty", ALGORITHMS)
+def test_the_names_of_the_paper_stand_for_draws_and_penalties(penalty):
+    for name, drawing in ALGORITHMS[penalty].items():
+        options = AttributeEfficientOptions(algorithm=name)
+        assert options.chosen == name
+        assert (options.solver, options.draws, options.penalty) == ("online", drawing, penalty)
