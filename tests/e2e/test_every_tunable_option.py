@@ -9,6 +9,7 @@ import pytest
 
 from distfms.methods import METHODS
 from distfms.methods import load_method as method_of
+from distfms.methods.landmarks import fit
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import content, spec_of
 
@@ -148,6 +149,14 @@ def folds(data, tmp_path_factory):
         return [next(fold[n] for n in names if n in fold) for fold in metrics["folds"]]
 
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps():
+    """Steps with a pass each end early."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "STEPS_TOLERANCE", 0.05)
+        yield
 
 
 def run(data, output, form, section, **more):
