@@ -174,11 +174,11 @@ class RunFiles:
         return parse_yaml(payload.decode(), str(place))
 
     def digest(self) -> str:
-        """Return the sha256 of all that predictions depend on, how data are read included."""
+        """Return the sha256 of all that predictions depend on: the model, and how data are read."""
         spec = self.spec()
-        payloads = (self.files.get(name, b"") for name in (*_MODEL, INPUTS))
-        hashes = [hashlib.sha256(payload).hexdigest() for payload in payloads]
-        text = json.dumps([spec["data"], spec["seed"], hashes], sort_keys=True, default=str)
+        reading = {**spec["data"], "path": None, "test_path": None}
+        hashes = [hashlib.sha256(self.files[name]).hexdigest() for name in _MODEL]
+        text = json.dumps([reading, spec["seed"], hashes], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
