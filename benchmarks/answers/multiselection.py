@@ -99,7 +99,7 @@ def even(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) ->
 
 def along_lasso(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) -> Model:
     """Take the best support on the lasso path of averages, judged in turn."""
-    supports = supports_of(problem, statistics_of(judgments, y).estimates(), K)
+    supports = supports_of(problem, statistics_of(judgments, y).estimates())
     path = lasso(problem, supports, budget)
     return projected(path.final_repeats, problem)
 
