@@ -155,3 +155,12 @@ def kept(tmp_path_factory):
     path = write(folder, columns, row_group_size=10)
     run_job(job(path, folder / "runs", data={"exclude": ["w"]}))
     return path, folder / "runs"
+
+
+def test_check_counts_the_work_of_all_that_folds_compare(tmp_path):
+    path = write(tmp_path, objects())
+    operations = []
+    for ridge in ([0.1, 1.0], [0.1 * n for n in range(1, 11)]):
+        options = {"ridge": ridge, "baselines": []}
+        operations.append(prepare(job(path, tmp_path, multiselect=options)).job.for_actors())
+    assert operations[1]["folds"] == pytest.approx(5 * operations[0]["folds"])

@@ -19,7 +19,7 @@ from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.rows import section_roles
 from distfms.methods.frame.slab_search import SlabForm
-from distfms.methods.multiselect.choices import grids_of_choice, left_open, preferred
+from distfms.methods.multiselect.choices import candidates, grids_of_choice, left_open, preferred
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
 from distfms.methods.multiselect.read import JudgmentSource
@@ -264,12 +264,13 @@ def _passes(form: JudgmentForm, options: MultiselectOptions) -> tuple[int, int]:
 
 
 def _for_actors(
-    form: JudgmentForm, options: MultiselectOptions, candidates: float
+    form: JudgmentForm, options: MultiselectOptions, of_slabs: float
 ) -> dict[str, float]:
     procedure = form.procedure(options)
     n_folds = form.inputs.section.folds
-    folds = actors_on_moments(n_folds, len(procedure.rules), procedure.n_operations())
-    return {"candidates": candidates, **folds} if procedure.has_slabs else folds
+    n_searches = max(len(procedure.rules), len(candidates(options, n_folds)))
+    folds = actors_on_moments(n_folds, n_searches, procedure.n_operations())
+    return {"candidates": of_slabs, **folds} if procedure.has_slabs else folds
 
 
 # --- checks -------------------------------------------------------------------------------------
