@@ -88,7 +88,8 @@ class PairsLearner:
             is_bad = self._is_bad(observed)
             if is_bad.any():
                 before = f" The {start} rows before have been learned from." if start else ""
-                raise self._refusal(f"row {start + np.argmax(is_bad)}", before)
+                place = int(np.argmax(is_bad))
+                raise _refusal(f"row {start + place}", observed[:, place], before)
             self._add(observed, numbers)
 
     def tell(
@@ -101,7 +102,8 @@ class PairsLearner:
         observed[:, -1] = target
         is_bad = self._is_bad(observed.T)
         if is_bad.any():
-            raise self._refusal(f"example {numbers[np.argmax(is_bad)]}")
+            place = int(np.argmax(is_bad))
+            raise _refusal(f"example {numbers[place]}", observed[place])
         self._add(observed.T, np.array(numbers))
 
     def _is_bad(self, observed: np.ndarray) -> np.ndarray:
@@ -111,12 +113,6 @@ class PairsLearner:
         if not self.takes_gaps:
             is_bad |= np.isfinite(observed[:-1]).sum(axis=0) < self.n_draws
         return is_bad
-
-    def _refusal(self, name: str, before: str = "") -> DataError:
-        return DataError(
-            f"A value or the target of {name} is missing, infinite or beyond ±{LARGEST_VALUE:g}: "
-            f"correct it, or leave it out.{before}"
-        )
 
     def _add(self, observed: np.ndarray, numbers: np.ndarray) -> None:
         """Add rows (d + 1, n), NaN where nothing was observed."""
@@ -213,6 +209,19 @@ class PairsLearner:
         if not self.n_examples:
             return float("nan")
         return improvement_ratio(self.penalty, self.observed.second_moment[:-1])
+
+
+def _refusal(name: str, observed: np.ndarray, before: str = "") -> DataError:
+    """Return the error of an example whose values (d + 1,), the target last, teach nothing."""
+    far = np.flatnonzero(np.abs(observed) > LARGEST_VALUE)
+    if not far.size:
+        culprit = "The target" if np.isnan(observed[-1]) else "A value"
+        problem = "is missing"
+    else:
+        is_target = far[0] == len(observed) - 1
+        culprit = "The target" if is_target else f"The value of attribute {far[0]}"
+        problem = f"is infinite or beyond ±{LARGEST_VALUE:g}"
+    return DataError(f"{culprit} of {name} {problem}: correct it, or leave it out.{before}")
 
 
 class Session:

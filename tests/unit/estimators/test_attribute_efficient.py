@@ -232,17 +232,18 @@ def test_what_could_not_be_had_may_be_missing():
     solved(model, gaps, Y, FOLD)
     strict = AttributeEfficientRidge(4).start(D)
     questions = strict.ask(2)
-    for values, y, bad in (
-        (np.full((2, 4), np.nan), [1.0, 2.0], 0),
-        (np.zeros((2, 4)), [1.0, np.inf], 1),
-        (np.zeros((2, 4)), [1.0, 1e80], 1),
-        (np.eye(2, 4) * -1.3e104, [1.0, 2.0], 0),
+    first = questions.attributes[0, 0]
+    for values, y, message in (
+        (np.full((2, 4), np.nan), [1.0, 2.0], "A value of example 0 is missing"),
+        (np.zeros((2, 4)), [1.0, np.nan], "The target of example 1 is missing"),
+        (np.zeros((2, 4)), [1.0, np.inf], "The target of example 1 is infinite or beyond"),
+        (np.zeros((2, 4)), [1.0, 1e80], r"The target of example 1 is infinite or beyond ±1e\+75"),
+        (np.eye(2, 4) * -1.3e104, [1.0, 2.0], f"of attribute {first} of example 0 is infinite or"),
     ):
-        message = rf"value or the target of example {bad} is missing, infinite or beyond ±1e\+75"
         with pytest.raises(DataError, match=message):
             strict.tell(values, y, questions.examples)
     strict.tell(np.zeros((2, 4)), [1.0, 2.0])
-    for value, message in ((np.nan, "y contains NaN"), (1e80, r"target of row 3 is missing, inf")):
+    for value, message in ((np.nan, "y contains NaN"), (1e80, r"target of row 3 is infinite")):
         with pytest.raises(ValueError, match=message):
             strict.partial_fit(X, np.where(np.arange(N) == 3, value, Y))
     with pytest.raises(DataError, match="Too few rows"):
