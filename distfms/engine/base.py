@@ -119,7 +119,8 @@ class Executor(Tasks):
         Raises what ``fn`` raised, and EngineError where a task kept failing for a transient reason
         or workers were lost.
         """
-        units = [Unit(repr(item)[:60], item) for item in items]
+        # By their numbers: to write out an item that holds arrays takes long.
+        units = [Unit(str(number), item) for number, item in enumerate(items)]
         if not units:
             return []
         runner: UnitRunner[list[R]] = UnitRunner(

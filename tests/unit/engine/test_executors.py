@@ -110,3 +110,11 @@ def test_each_difference_is_told_once(monkeypatch):
         "The cluster at x does not run the same software as this machine: Python 3.12 on node a, "
         "3.11 here; distfms missing on node a, 1 here; numpy 6 on node a, 5 here. Install the same"
     ) in str(error.value)
+
+
+def test_items_of_a_map_are_not_written_out():
+    class Item:
+        def __repr__(self):
+            raise AssertionError
+
+    assert LocalExecutor(1).map(type, [Item()]) == [Item]
