@@ -17,7 +17,7 @@ from sklearn import datasets
 from benchmarks import multiselect_omi
 from benchmarks.answers.peers import read
 
-FOLDER = Path(os.environ.get("DISTFMS_REALDATA", "../shared/data"))
+FOLDER = Path(os.environ.get("DISTFMS_REALDATA", "."))
 Recipe = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
