@@ -114,9 +114,13 @@ class DataSection(Section):
     Keys of its folders, as of `year=2024/region=n`, are columns.
     """
     builtin: str | None = None
-    """Name of an embedded dataset instead of a path."""
+    """Embedded dataset to try things out with, instead of a path: `breast-cancer`, `diabetes`,
+    `digits`, `digits-3v5`, `digits-pixels` or `wine`.
+    """
     options: dict[str, Any] = Field(default_factory=dict)
-    """Parameters of the embedded dataset."""
+    """Of the embedded dataset `digits`: `judgments` of each patch of an image, by default 2, and
+    `only` these digits.
+    """
     long: LongForm | None = None
     """Columns of files in long form; the judgments are converted once."""
     target: tuple[str, ...] = ()

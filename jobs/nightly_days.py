@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from distfms.data.files.builtin import builtin_dataset
+from distfms.data.files.builtin import builtin_table
 
 day = int(sys.argv[1])
-patients = pq.read_table(builtin_dataset("diabetes"))
+patients = builtin_table("diabetes")
 patients = patients.take(np.random.default_rng(0).permutation(len(patients)))
 size = len(patients) // 3
 table = patients.slice((day - 1) * size, size)

@@ -73,13 +73,17 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     copies = Copies(root / KEPT, spec.output.cache_bytes, say)
     if section.long is not None:
         return _open_long(spec, section, copies)
-    path: Any = section.path
-    if section.builtin is not None:
-        section, path = _made(section, section.builtin, say)
     footers = tuple(
-        _known(root, place) for place in (path, section.test_path, section.unlabelled_path)
+        _known(root, place) for place in (section.path, section.test_path, section.unlabelled_path)
     )
-    train = _open(section, path, copies, footers[0])
+    if section.builtin is None:
+        train = _open(section, section.path, copies, footers[0])
+    else:
+        say(f"Embedded data: {section.builtin}")
+        train = builtin_dataset(section)
+        entry = BUILTIN[section.builtin]
+        columns = {"target": section.target or (entry.target,), "id": section.id or entry.id}
+        section = section.model_copy(update=columns)
     test, unlabelled = (
         None if named is None else _open(section, named, copies, known_footers, train)
         for named, known_footers in zip(
@@ -88,12 +92,10 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     )
     if test is not None:
         _refuse_overlap(train, test)
-    # Copies of embedded data have other time stamps.
-    of_train = train.fingerprint if section.builtin is None else f"builtin:{Path(path).parent.name}"
-    fingerprints = [data.fingerprint for data in (test, unlabelled) if data is not None]
+    fingerprints = [data.fingerprint for data in (train, test, unlabelled) if data is not None]
     return Opened(
         Inputs(train, test, section, unlabelled),
-        (of_train, *fingerprints),
+        tuple(fingerprints),
         train.notes,
         footers=footers,
         source=None if section.builtin is None else "",
@@ -165,15 +167,6 @@ def _refuse_two_readings(dataset: Dataset, time: str) -> None:
             f"All times in column {time!r} (`data.time`) of {dataset.place} can be read in several "
             f"ways: {' or '.join(readings)}. Write them as 2026-03-05."
         )
-
-
-def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[DataSection, str]:
-    """Make embedded data; return the section with their columns, and their folder."""
-    folder = builtin_dataset(name, options=section.options)
-    entry = BUILTIN[name]
-    say(f"Embedded data: {name}")
-    columns = {"target": section.target or (entry.target,), "id": section.id or entry.id}
-    return section.model_copy(update=columns), str(folder)
 
 
 def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:

@@ -68,9 +68,10 @@ class Projection:
 
     def lines(self, place: object) -> list[str]:
         """Return it in words, for a run that writes to a place."""
+        files = counted(self.n_files, "file") if self.n_files else "embedded data"
         return [
             f"Reads {counted(self.n_rows, 'row')}, {counted(self.n_partitions, 'partition')} of "
-            f"{counted(self.n_files, 'file')}, up to {format_bytes(self.read_bytes)} decoded",
+            f"{files}, up to {format_bytes(self.read_bytes)} decoded",
             f"Holds up to {format_bytes(self.total_bytes)} on {counted(self.workers, 'worker')}",
             f"Writes up to {format_bytes(self.written_bytes)} of statistics to {place}",
         ]

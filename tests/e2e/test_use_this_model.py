@@ -73,3 +73,4 @@ def test_no_text_names_files_that_only_distfms_knows(tmp_path, monkeypatch, caps
         assert f"  {named} \\\n  --out predictions.parquet" in unescape(page)
         assert "/private/" not in page + capsys.readouterr().out
         assert ".kept" not in page
+    assert not (tmp_path / "private").exists()

@@ -1,29 +1,24 @@
-"""Real datasets that need no download: those bundled with scikit-learn, as sharded Parquet.
-
-They are kept from their first use on.
-"""
+"""Real datasets that need no download: those bundled with scikit-learn, as rows in memory."""
 
 from __future__ import annotations
 
-import os
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, Field, Strict
 
-from distfms.data.files.storage import cache_folder
-from distfms.data.files.write import write_table
+from distfms.data.files.frames import FrameForms
+from distfms.data.files.partition import Dataset, Rows, digest, memory_dataset
+from distfms.data.rows.roles import require_columns
 from distfms.errors import SpecError, nearest
-from distfms.spec import parse_section
-from distfms.store.kept import kept_files
-from distfms.store.places import Location, writing
+from distfms.spec import DataSection, parse_section
 
-_N_SHARDS = 4
+_N_PARTITIONS = 4
 
 
 class _NoOptions(BaseModel, extra="forbid"):
@@ -35,41 +30,42 @@ class CatalogEntry:
     """A dataset that can be made.
 
     `target` is the column to predict, `id` that which names the rows; all others are features.
-    `make` takes what `Options` has. `version` is raised whenever the rows change.
+    `make` takes what `Options` has.
     """
 
     name: str
     target: str
     id: str
-    make: Callable[..., Any]
+    make: Callable[..., pa.Table]
     Options: type[BaseModel] = _NoOptions
-    version: int = 1
 
 
-def builtin_dataset(
-    name: str, cache: str | os.PathLike[str] | None = None, options: Mapping[str, Any] | None = None
-) -> Location:
-    """Return the folder of an embedded dataset; it is written when it is not there yet.
-
-    `cache` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
-    SpecError says that the name or an option is unknown; it, or an EngineError, that nothing can be
-    written.
-    """
+def builtin_table(name: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+    """Return an embedded dataset; a SpecError says that the name or an option is unknown."""
     if name not in BUILTIN:
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, BUILTIN)}")
     entry = BUILTIN[name]
-    resolved = parse_section(entry.Options, options, "data.options").model_dump()
+    resolved = parse_section(entry.Options, options, "data.options")
+    return entry.make(**resolved.model_dump())
 
-    def make(folder: Path) -> None:
-        table = entry.make(**resolved)
-        n_rows = -(-table.num_rows // _N_SHARDS)
-        for shard in range(_N_SHARDS):
-            rows = table.slice(shard * n_rows, n_rows)
-            write_table(folder / name / f"part-{shard:05d}.parquet", rows)
 
-    root = Path(cache or cache_folder())
-    with writing(root):
-        return kept_files(root, "builtin", [name, entry.version, resolved], make) / name
+def builtin_dataset(section: DataSection) -> Dataset:
+    """Return the embedded dataset that a job's section names, in four partitions or more."""
+    name = section.builtin or ""
+    table = builtin_table(name, section.options)
+    require_columns(table.schema, section.text, "one of `text`")
+    table = FrameForms(texts=frozenset(section.text))(table, name)
+    max_rows = min(section.max_partition_rows, -(-table.num_rows // _N_PARTITIONS))
+    dataset = memory_dataset(Rows(table), table.schema, max_rows)
+    content = pa.BufferOutputStream()
+    with pa.ipc.new_stream(content, table.schema) as stream:
+        stream.write_table(table)
+    version = hashlib.sha256(content.getvalue()).hexdigest()
+    partitions = []
+    for partition in dataset.partitions:
+        fingerprint = digest(version, str(partition.row_offset))
+        partitions.append(replace(partition, path=name, name=name, fingerprint=fingerprint))
+    return replace(dataset, partitions=tuple(partitions))
 
 
 class _DigitsOptions(_NoOptions):

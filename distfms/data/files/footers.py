@@ -185,7 +185,7 @@ def readable(path: str, form: str = "Parquet") -> Iterator[None]:
         raise DataError(
             f"The file {path} was removed while the job was running, or a worker does not see it. "
             "Restore it, or put the data on storage that all workers share (a network file system, "
-            "or object storage such as s3://; of copies and embedded data, by DISTFMS_CACHE), then "
+            "or object storage such as s3://; of copies, by DISTFMS_CACHE), then "
             "run the job again."
         ) from error
     except PermissionError as error:

@@ -1,43 +1,61 @@
-import dataclasses
-from concurrent.futures import ThreadPoolExecutor
+import pickle
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
 from sklearn import datasets
 
-from distfms.data.files import builtin
-from distfms.data.files.builtin import BUILTIN, builtin_dataset
-from distfms.errors import SpecError
+from distfms.data.files.builtin import BUILTIN, builtin_dataset, builtin_table
+from distfms.errors import DataError, SpecError
+from distfms.spec import DataSection
 
 
-def judged(folder):
+def judged(table):
     """(n, d, k) judgments of the digits."""
-    table = pq.read_table(folder).drop_columns(["image", "digit"])
+    table = table.drop_columns(["image", "digit"])
     return np.stack([np.array(column.to_pylist()) for column in table.columns], axis=1)
 
 
+def read(dataset):
+    return [dataset.reader.read(part, dataset.schema.names) for part in dataset.partitions]
+
+
 @pytest.mark.parametrize("name", BUILTIN)
-def test_written_once_in_shards_with_its_roles(tmp_path, name):
-    folder, again = (builtin_dataset(name, tmp_path / cache) for cache in "ab")
-    shards = sorted(folder.iterdir())
-    times = [shard.stat().st_mtime_ns for shard in shards]
-    assert len(shards) == 4
-    assert builtin_dataset(name, tmp_path / "a") == folder
-    assert [shard.stat().st_mtime_ns for shard in shards] == times
-    for shard in shards:
-        assert shard.read_bytes() == (again / shard.name).read_bytes()
-    table = pq.read_table(folder)
-    assert table[BUILTIN[name].id].to_pylist() == list(range(table.num_rows))
+def test_rows_in_four_partitions_with_their_roles(name):
+    dataset = builtin_dataset(DataSection(builtin=name))
+    table = builtin_table(name)
+    assert len(dataset.partitions) == 4
+    ids = pa.concat_tables(read(dataset))[BUILTIN[name].id]
+    assert ids.to_pylist() == list(range(table.num_rows))
     assert BUILTIN[name].target in table.column_names
     assert all(column.null_count == 0 for column in table.columns)
+    assert {part.path for part in dataset.partitions} == {name}
 
 
-def test_digits_judge_pixels_of_their_patch(tmp_path):
+def test_fingerprints_are_of_the_rows():
+    parts = {
+        judgments: builtin_dataset(DataSection(builtin="digits", options={"judgments": judgments}))
+        for judgments in (2, 3)
+    }
+    again = pickle.loads(pickle.dumps(builtin_dataset(DataSection(builtin="digits"))))
+    assert again.fingerprint == parts[2].fingerprint != parts[3].fingerprint
+    assert len({part.fingerprint for part in again.partitions}) == 4
+
+
+def test_a_section_says_how_they_are_read():
+    section = DataSection(builtin="wine", text=("cultivar",), max_partition_rows=20)
+    dataset = builtin_dataset(section)
+    assert [len(part) for part in read(dataset)] == [20] * 8 + [18]
+    assert set(read(dataset)[0]["cultivar"].to_pylist()) <= {"0", "1", "2"}
+    with pytest.raises(DataError, match="no column 'colour'"):
+        builtin_dataset(DataSection(builtin="wine", text=("colour",)))
+
+
+def test_digits_judge_pixels_of_their_patch():
     images = datasets.load_digits().images
-    folder = builtin_dataset("digits", tmp_path, {"judgments": 30})
-    values = judged(folder)
-    names = pq.read_schema(folder / "part-00000.parquet").names[2:]
+    table = builtin_table("digits", {"judgments": 30})
+    values = judged(table)
+    names = table.column_names[2:]
     assert values.shape == (1797, 16, 30)
     for a, name in enumerate(names):
         row, column = (2 * int(number) for number in name.split("_")[1:])
@@ -45,11 +63,11 @@ def test_digits_judge_pixels_of_their_patch(tmp_path):
         # Every judgment is a pixel of the patch, and all pixels get their share.
         assert np.all((values[:, a, :, None] == pixels[:, None, :]).any(axis=2))
         assert values[:, a].mean() == pytest.approx(pixels.mean(), abs=0.1)
-    assert pq.read_table(folder)["digit"].to_pylist() == datasets.load_digits().target.tolist()
+    assert table["digit"].to_pylist() == datasets.load_digits().target.tolist()
 
 
-def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path):
-    table = pq.read_table(builtin_dataset("breast-cancer", tmp_path))
+def test_breast_cancer_has_three_forms_of_ten_measures():
+    table = builtin_table("breast-cancer")
     names = table.column_names[2:]
     measures = list(dict.fromkeys(name.rpartition("_")[0] for name in names))
     assert len(measures) == 10
@@ -66,27 +84,12 @@ def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path):
     ("name", "bundled"),
     [("diabetes", datasets.load_diabetes(scaled=False)), ("wine", datasets.load_wine())],
 )
-def test_plain_tables_hold_what_is_bundled(tmp_path, name, bundled):
-    table = pq.read_table(builtin_dataset(name, tmp_path))
+def test_plain_tables_hold_what_is_bundled(name, bundled):
+    table = builtin_table(name)
     for ours, column in zip(table.column_names[2:], bundled.data.T, strict=True):
         assert ours.replace("_", "").isalnum()
         np.testing.assert_array_equal(table[ours].to_numpy(), column)
     np.testing.assert_array_equal(table[BUILTIN[name].target].to_numpy(), bundled.target)
-
-
-def test_several_at_once_write_once(tmp_path, monkeypatch):
-    n_made = []
-    real = BUILTIN["wine"]
-
-    def counted():
-        n_made.append(1)
-        return real.make()
-
-    monkeypatch.setitem(builtin.BUILTIN, "wine", dataclasses.replace(real, make=counted))
-    with ThreadPoolExecutor(4) as pool:
-        folders = list(pool.map(lambda _: builtin_dataset("wine", tmp_path), range(8)))
-    assert len(set(folders)) == 1
-    assert len(n_made) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,6 @@ def test_several_at_once_write_once(tmp_path, monkeypatch):
         ("wine", {"seed": 1}, "Unknown key `data.options.seed`"),
     ],
 )
-def test_wrong_use(tmp_path, name, options, message):
+def test_wrong_use(name, options, message):
     with pytest.raises(SpecError, match=message):
-        builtin_dataset(name, tmp_path, options)
-    assert not list(tmp_path.rglob("*.parquet"))
+        builtin_table(name, options)
