@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -193,7 +193,7 @@ class DataSection(Section):
             raise ValueError("`test` and `test_path` exclude each other")
         if self.path is not None and self.long is None and not self.target:
             raise ValueError("`target` is missing: name the column to predict")
-        if "" in (self.path, self.test_path, self.unlabelled_path):
+        if "" in self.places():
             raise ValueError("a path is empty; write `.` for the current folder")
         refuse_secrets(self.storage_options, (("path", place) for place in self.places()))
         if self.options and self.builtin is None:
@@ -365,6 +365,8 @@ class RetrainSection(Section):
     @field_validator("forget", mode="before")
     @classmethod
     def _all_in_words(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "all":
+            raise ValueError("it must be `all` or a section")
         return {} if value == "all" else value
 
 
@@ -503,10 +505,6 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
     return result
 
 
-#: What pydantic adds to the place of a key whose value may have several forms.
-_FORM = re.compile(r"(constrained-|literal\[|dict\[|tuple\[)")
-
-
 def parse_section(model: type[S], content: Any, section: str) -> S:
     """Check one section of a spec, naming the first wrong key; nothing counts as an empty one."""
     if content is None:
@@ -516,13 +514,24 @@ def parse_section(model: type[S], content: Any, section: str) -> S:
     try:
         return model.model_validate(dict(content))
     except ValidationError as error:
-        raise SpecError(_explain(error, model, section)) from error
+        raise SpecError(_explain(error.errors(), content, model, section)) from error
 
 
-def _explain(error: ValidationError, model: type[BaseModel], section: str) -> str:
-    # A misspelt key also shows as a missing one; the misspelling is what helps.
-    problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    location = [part for part in map(str, problem["loc"]) if not _FORM.match(part)]
+def _explain(
+    problems: Sequence[Mapping[str, Any]], content: Any, model: type[BaseModel], section: str
+) -> str:
+    """Say what is wrong with one key; a value may be in conflict with each form that it can have.
+
+    A misspelt key also shows as a missing one: the misspelling is what helps.
+    """
+    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+    located = []
+    for problem in problems:
+        # Where an item is at fault, the list without it also counts as too short.
+        is_followed = problem["type"] == "too_short" and len(problem["input"]) > 0
+        if problem["loc"][:1] == first["loc"][:1] and not is_followed:
+            located.append((problem, _location(problem, content)))
+    problem, location = min(located, key=lambda entry: (_weight(entry[0]), -len(entry[1])))
     key = ".".join([section, *location] if section else location)
     if problem["type"] == "extra_forbidden":
         top, _, _ = section.partition(".")
@@ -533,7 +542,10 @@ def _explain(error: ValidationError, model: type[BaseModel], section: str) -> st
         )
     if problem["type"] == "missing":
         return f"The job spec is missing the key `{key}`."
-    message = _message(problem)
+    messages = {_message(problem): None}
+    if problem["type"] in _WRONG_FORM:
+        messages = {_message(other): None for other, place in located if place == location}
+    message = " or ".join(messages).replace(" or it must be ", " or ")
     if not location:
         return f"In the job spec, section `{section}`: {message}."
     if "storage_options" in location:  # it may be a secret
@@ -541,34 +553,77 @@ def _explain(error: ValidationError, model: type[BaseModel], section: str) -> st
     return f"In the job spec, `{key}` is {problem['input']!r}: {message}."
 
 
+#: Problems of values that do not have one of several forms.
+_WRONG_FORM = (
+    "bool_type", "dict_type", "float_type", "int_type", "literal_error", "model_type",
+    "string_type", "tuple_type",
+)  # fmt: skip
+
+
+def _weight(problem: Mapping[str, Any]) -> int:
+    """Return what is said last: a value of the right form that is wrong within tells more."""
+    if problem["type"] in _WRONG_FORM:
+        return 2
+    return 0 if problem["type"] == "extra_forbidden" else 1
+
+
+def _location(problem: Mapping[str, Any], content: Any) -> list[str]:
+    """Return the keys that lead to a problem, without the names of forms between them."""
+    keys = []
+    for part in problem["loc"]:
+        is_item = isinstance(part, int) and isinstance(content, list | tuple)
+        if is_item or (isinstance(content, Mapping) and part in content):
+            content = content[part]
+            keys.append(str(part))
+    if problem["type"] == "missing":
+        keys.append(problem["loc"][-1])
+    return keys
+
+
 def _message(problem: Mapping[str, Any]) -> str:
     """Return in words of specs what pydantic says of a value."""
-    if problem["type"] in ("too_short", "string_too_short"):
+    if problem["type"] == "string_too_short":
+        return "it is empty; give a value, or leave the key out"
+    if problem["type"] == "too_short":
         least = problem["ctx"]["min_length"]
         return "it is empty; give at least one" if least == 1 else f"give at least {least}"
+    if problem["type"] in ("byte_size", "byte_size_unit"):
+        return "write it as `512MiB` or `4 GB`"
     message: str = problem["msg"].removeprefix("Value error, ").removesuffix(".")
-    for words, plainer in _PLAINER.items():
-        message = message.replace(words, plainer)
+    for pattern, plainer in _PLAINER.items():
+        message = re.sub(pattern, plainer, message)
     return message
 
 
 #: Words of pydantic, and those of specs.
 _PLAINER = {
-    "Input should be": "it must be",
+    "^(Input|String) should be": "it must be",
+    "^String should match pattern": "it must match the pattern",
     "a valid tuple": "a list",
-    "a valid dictionary": "a section",
+    "a valid dictionary( or instance of .*)?": "a section",
+    "a valid string": "text",
+    "a valid integer(, .*)?": "an integer",
+    "a valid number(, .*)?": "a number",
+    "a valid boolean(, .*)?": "true or false",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
 }
 
 
-def _fields_at(model: type[BaseModel], location: Sequence[str]) -> Sequence[str]:
+def sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """Find the models that a field's annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from sections_in(inner)
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[str]) -> list[str]:
     """Return the keys of the section that a location within a section leads to."""
     for part in location:
-        annotation = model.model_fields[part].annotation
-        kinds = (annotation, *get_args(annotation))
-        sections = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
-        if not sections:
-            return []
-        model = sections[0]
+        field = model.model_fields.get(part)
+        if field is not None:  # else it names a section among several
+            model = next(sections_in(field.annotation))
     return list(model.model_fields)
 
 

@@ -147,7 +147,7 @@ def _require_same_parts(prepared: Prepared, in_place: InPlace) -> None:
     for file in inputs.train.files:
         if file.footer in footers and (file.footer, file.key) not in places:
             raise SpecError(
-                f"Other rows of {file.path} are held out now than for version {in_place.number} "
+                f"Other rows of {file.called} are held out now than for version {in_place.number} "
                 f"of {prepared.spec.name!r}, the current model, which may have learned from them: "
                 "without `data.id`, the names of files below `data.path` decide. Name files and "
                 f"`data.path` as before. {_ANEW}"

@@ -344,7 +344,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
         fingerprints = "\n".join(part.fingerprint for part in of_file)
         files.append(
             {
-                "path": path,
+                "path": of_file[0].called,
                 # They tell a folder that was moved or renamed from other data.
                 "name": of_file[0].name,
                 "key": of_file[0].key,

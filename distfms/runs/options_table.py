@@ -8,7 +8,7 @@ import json
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
@@ -16,7 +16,14 @@ from pydantic_core import to_jsonable_python
 from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, load_method
 from distfms.runs.job_spec import OutputSection, TopKeys
-from distfms.spec import DataSection, EngineSection, RetrainSection, Section, TuneSection
+from distfms.spec import (
+    DataSection,
+    EngineSection,
+    RetrainSection,
+    Section,
+    TuneSection,
+    sections_in,
+)
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true | false"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
@@ -37,7 +44,7 @@ def section_models() -> dict[str, type[Section]]:
     for name, model in models.items():
         sections[name] = model
         for key, field in model.model_fields.items():
-            sections.update({f"{name}.{key}": inner for inner in _sections_in(field.annotation)})
+            sections.update({f"{name}.{key}": inner for inner in sections_in(field.annotation)})
     return sections
 
 
@@ -110,14 +117,6 @@ def key_meanings(model: type[Section]) -> dict[str, str]:
 
 def _summary(model: type[Section]) -> str:
     return (model.__doc__ or "").partition("\n")[0]
-
-
-def _sections_in(annotation: Any) -> Iterator[type[Section]]:
-    """Find the models that a field's annotation names."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _sections_in(inner)
 
 
 def _default(field: FieldInfo) -> str:

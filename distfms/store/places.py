@@ -281,6 +281,11 @@ class File:
     sheet: str = ""
 
     @property
+    def called(self) -> str:
+        """Path that users know."""
+        return self.source or self.path
+
+    @property
     def path(self) -> str:
         """Path inside the file system; that of a sheet ends in ``#`` and its name."""
         inside = self.place.as_posix() if isinstance(self.place, Path) else self.place.inside

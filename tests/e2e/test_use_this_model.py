@@ -39,6 +39,7 @@ def test_commands_and_python_work_as_they_stand(method, tmp_path, monkeypatch):
         f"{method}: {{{section.get(method, '')}}}\noutput: {{path: {str(tmp_path / 'runs')!r}}}\n"
     )
     page = (run_job(load_spec(spec)).folder / "report.html").read_text()
+    assert ".kept" not in page
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     command, python = map(unescape, re.findall(r"<pre[^>]*><code>(.*?)</code>", page, re.S)[:2])

@@ -116,7 +116,21 @@ def test_set_dotted_refuses_nonsense(assignment):
         ({"seed": "2026-99-99"}, "`seed` is '2026-99-99'"),
         ({("a",): 1}, "Unknown key"),
         ({"data": {"path": "x", "target": "y", ("a",): 1}}, "Keys should be strings"),
-        ({"multiselect": {"budget": 1, "costs": {("a",): 1}}}, "must be a valid string"),
+        (
+            {"multiselect": {"budget": 1, "costs": {("a",): 1}}},
+            r"`multiselect\.costs` is .*: it must be text",
+        ),
+        ({"data": {"path": ["x", ""], "target": "y"}}, "a path is empty; write `.`"),
+        ({"data": {"path": [5], "target": "y"}}, r"`data\.path\.0` is 5: it must be text"),
+        ({"data": {"path": 5, "target": "y"}}, r"`data\.path` is 5: it must be text or a list"),
+        ({"data": {"path": "x", "folds": "x"}}, "`data.folds` is 'x': it must be an integer or 'a"),
+        ({"data": {"path": "x", "folds": 500}}, "`data.folds` is 500: it must be at most 200"),
+        ({"engine": {"processes": "x"}}, "`engine.processes` is 'x': it must be true or false"),
+        (
+            {"multiselect": {"budget": 1, "ridge": ["x"]}},
+            r"ridge\.0` is 'x': it must be a number\.",
+        ),
+        ({"retrain": {"forget": "x"}}, "`retrain.forget` is 'x': it must be `all` or a section"),
         *(({"name": name}, "`name`") for name in ("", "../up", "a/b", ".hidden")),
         *(({"name": name}, "`name`") for name in ("latest", "registry", "Registry")),
         ({"name": "my job/two"}, "as in `my-job-two`"),
@@ -153,6 +167,31 @@ def test_keys_and_values_that_are_refused(change, message):
 def test_wrong_values_are_refused_by_name(section, key, value):
     with pytest.raises(SpecError, match=section):
         spec(**{section: {**MINIMAL.get(section, {}), key: value}})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("sequence", {"groups": ""}, "`sequence.groups` is '': it is empty; give a value"),
+        ("sequence", {"groups": None}, "`sequence.groups` is None: it must be a section or text"),
+        ("sequence", {"expand": "x"}, "`sequence.expand` is 'x': it must be a section or 'auto'"),
+        ("sequence", {"expand": {"splines": -1}}, r"expand\.splines` is -1: it must be at least 0"),
+        ("sequence", {"expand": {"spline": 1}}, r"`sequence\.expand\.spline` .* mean 'splines'\?"),
+        ("sequence", {"shared_costs": {"a": {"group": ["x"]}}}, r"costs\.a\.group` .* 'groups'\?"),
+        (
+            "landmarks",
+            {"similarity": {"name": "linear", "sigm": 1}},
+            r"similarity\.sigm` .* 'sigma",
+        ),
+        ("landmarks", {"similarity": ["linear", 5]}, r"similarity\.1` is 5: it must be a section"),
+        ("landmarks", {"similarity": 5}, r"similarity` is 5: it must be a section"),
+    ],
+    ids=str,
+)
+def test_values_of_several_forms(method, options, message):
+    content = {**MINIMAL, "method": method, method: options}
+    with pytest.raises(SpecError, match=message):
+        build_spec({key: content[key] for key in ("name", "method", "data", method)})
 
 
 def test_resolved_spec_reads_back(tmp_path):

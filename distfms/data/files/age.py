@@ -80,7 +80,7 @@ def partition_dates(dataset: Dataset, time: str | None) -> list[datetime]:
     now = datetime.now(UTC)
     if dates[newest] > now + timedelta(days=1):
         raise DataError(
-            f"{dataset.partitions[newest].path} is dated {dates[newest]:%Y-%m-%d}, but this "
+            f"{dataset.partitions[newest].called} is dated {dates[newest]:%Y-%m-%d}, but this "
             f"machine's clock says {now:%Y-%m-%d}. Older data would be forgotten by mistake. "
             "Correct the date or the clock."
         )
@@ -108,13 +108,13 @@ def _latest(dataset: Dataset, part: Partition, time: str) -> datetime:
         leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
         columns = [leaf.name if leaf.name == leaf.path else None for leaf in leaves]
         if time not in columns:
-            raise DataError(f"The file {part.path} has no column {time!r} (`data.time`).")
+            raise DataError(f"The file {part.called} has no column {time!r} (`data.time`).")
         column = columns.index(time)
         statistics = [metadata.row_group(g).column(column).statistics for g in part.row_groups]
     values: Sequence[Any] = [s.max for s in statistics if s is not None and s.has_min_max]
     if not values or not isinstance(values[0], date):
         raise DataError(
-            f"The column {time!r} (`data.time`) of {part.path} has no dates in the file's footer: "
+            f"The column {time!r} (`data.time`) of {part.called} has no dates in the footer: "
             "write it as a date or timestamp, with statistics, or count `partitions`."
         )
     latest = max(values)

@@ -221,7 +221,7 @@ def _piece(partition: Partition, start: int, rows: Rows) -> HeldPartition:
 
 def _changed(partition: Partition) -> DataError:
     return DataError(
-        f"The file {partition.path} changed while the job was running, or a worker sees another "
+        f"The file {partition.called} changed while the job was running, or a worker sees another "
         "one of this path: run the job again when nothing writes to its data, on storage that all "
         "workers share."
     )
@@ -292,7 +292,7 @@ def open_dataset(
     # Files without rows are free of columns and types, where others have rows.
     with_rows = [footer for footer in footers if footer[0].n_rows] or footers
     first, schema = with_rows[0]
-    refuse_duplicate_columns(schema, first.path)
+    refuse_duplicate_columns(schema, first.called)
     settled = settled_types(filesystem, with_rows, kinds)
     schema = with_types(schema, settled)
     for file, other_schema in with_rows[1:]:
@@ -335,7 +335,7 @@ def _require_codes(kind: pa.DataType, name: str, file: File) -> None:
     """Refuse to read numbers as text that have more than one form."""
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise DataError(
-            f"The column {name!r} of {file.source or file.path} holds {kind}, which cannot be read "
+            f"The column {name!r} of {file.called} holds {kind}, which cannot be read "
             "as text: take it out of `data.text`, or write it as text."
         )
 
@@ -359,6 +359,6 @@ def _require_columns(names: Sequence[str], partition: Partition, columns: Sequen
     missing = [name for name in columns if name not in names]
     if missing:
         raise DataError(
-            f"The file {partition.path} has no column {missing[0]!r}: rewrite it with the columns "
-            "of the other files."
+            f"The file {partition.called} has no column {missing[0]!r}: rewrite it with the "
+            "columns of the other files."
         )

@@ -42,7 +42,7 @@ def key_types(
         for keys, file in zip(each, files, strict=True):
             if name not in keys:
                 raise DataError(
-                    f"The file {file.source or file.path} is in no folder {name}=…, unlike others: "
+                    f"The file {file.called} is in no folder {name}=…, unlike others: "
                     "put all files of a dataset into folders of the same keys."
                 )
         values = {keys[name] for keys in each} - {None}

@@ -311,7 +311,7 @@ def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: Fi
     """
     if other is schema or schema.equals(other):
         return
-    refuse_duplicate_columns(other, file.path)
+    refuse_duplicate_columns(other, file.called)
     expected = _column_types(schema)
     types = _column_types(other)
     index = {*index_columns(schema), *index_columns(other)}
@@ -326,8 +326,8 @@ def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: Fi
         else:
             difference = f"has {types[name]} in column {name!r} instead of {expected[name]}"
         raise DataError(
-            f"The file {file.path} {difference}, unlike {first.path}: all files of a dataset must "
-            "have the same columns and types. Convert the file or remove it from the dataset."
+            f"The file {file.called} {difference}, unlike {first.called}: all files of a dataset "
+            "must have the same columns and types. Convert the file or remove it from the dataset."
         )
 
 

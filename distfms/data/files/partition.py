@@ -145,7 +145,7 @@ class Dataset:
     @property
     def place(self) -> str:
         """Path of the first file, for messages."""
-        return (self.files[0].source or self.files[0].path) if self.files else NAME
+        return self.files[0].called if self.files else NAME
 
     @property
     def n_rows(self) -> int:

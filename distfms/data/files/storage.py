@@ -227,8 +227,8 @@ def refuse_copies(files: Iterable[File], others: Iterable[File] = ()) -> None:
             first = seen.setdefault(content_of(file), file)
             if first is not file:
                 raise DataError(
-                    f"The file {file.source or file.path} is a copy of "
-                    f"{first.source or first.path}, byte for byte: its rows would count twice. "
+                    f"The file {file.called} is a copy of "
+                    f"{first.called}, byte for byte: its rows would count twice. "
                     "Remove one of them, or name the other files alone."
                 )
 

@@ -40,7 +40,7 @@ def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dat
     """Name values that are very far from all others of their column."""
     far = signs.far_values()
     paths = {
-        place_of(part.fingerprint): part.path
+        place_of(part.fingerprint): part.called
         for data in (datasets if far else ())
         for part in data.partitions
     }

@@ -97,8 +97,8 @@ def test_plain_tables_hold_what_is_bundled(name, bundled):
     [
         ("digit", {}, "no embedded dataset `digit`. Did you mean 'digits'"),
         ("digits", {"judgment": 3}, r"`data.options.judgment`.* Did you mean 'judgments'"),
-        ("digits", {"judgments": 0}, "`data.options.judgments` is 0: it must be greater"),
-        ("digits", {"judgments": "2"}, "must be a valid integer"),
+        ("digits", {"judgments": 0}, "`data.options.judgments` is 0: it must be at least 1"),
+        ("digits", {"judgments": "2"}, "must be an integer"),
         ("wine", {"seed": 1}, "Unknown key `data.options.seed`"),
     ],
 )

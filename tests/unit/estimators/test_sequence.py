@@ -90,7 +90,7 @@ def test_missing_values_are_refused_unless_they_count_as_the_mean():
         ({"groups": {"a": [17]}}, "names column 17"),
         ({"groups": [0, 1]}, "an id for each of the 6"),
         ({"costs": [1.0]}, "one for each of the"),
-        ({"costs": {"blood": -1.0}}, "^`costs.blood` is -1.0: it must be greater"),
+        ({"costs": {"blood": -1.0}}, "^`costs.blood` is -1.0: it must be at least"),
         ({"shared_costs": {"kit": {"groups": ["blood"]}}}, "no value for `shared_costs.kit.cost`"),
         ({"ridge": -1.0}, "^`ridge`"),
         ({"family": "logistic"}, "GroupSequenceClassifier"),

@@ -44,7 +44,7 @@ def test_spec_keeps_the_grid_and_reads_itself_back():
 @pytest.mark.parametrize(
     ("grid", "more", "message"),
     [
-        ({"ridge": [0.1, -1.0]}, {}, r"`tune\.grid\.ridge\[1\]` is -1\.0.*greater than or equal"),
+        ({"ridge": [0.1, -1.0]}, {}, r"`tune\.grid\.ridge\[1\]` is -1\.0.*at least 0"),
         ({"ridge": [0.1, "big"]}, {}, r"`tune\.grid\.ridge\[1\]` is 'big'"),
         ({"ridge": [True]}, {}, r"`tune\.grid\.ridge\[0\]` is True"),
         ({"ridge": [float("nan")]}, {}, r"`tune\.grid\.ridge\[0\]`"),
