@@ -535,6 +535,11 @@ def _explain(
     key = ".".join([section, *location] if section else location)
     if problem["type"] == "extra_forbidden":
         top, _, _ = section.partition(".")
+        if key in ("data.sheet", "data.sheet_name"):
+            return (
+                f"There is no key `{key}`: name the sheet of a workbook after its path, as in "
+                "`path: book.xlsx#2024`."
+            )
         return (
             f"Unknown key `{key}` in the job spec."
             f"{nearest(location[-1], _fields_at(model, location[:-1]))} "

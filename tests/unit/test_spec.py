@@ -115,6 +115,10 @@ def test_set_dotted_refuses_nonsense(assignment):
         ({"method": ["x"]}, "`method` is \\['x'\\], which is not a known method"),
         ({"seed": "2026-99-99"}, "`seed` is '2026-99-99'"),
         ({("a",): 1}, "Unknown key"),
+        (
+            {"data": {"path": "x.xlsx", "sheet_name": "a"}},
+            r"name the sheet .* `path: book.xlsx#2024`",
+        ),
         ({"data": {"path": "x", "target": "y", ("a",): 1}}, "Keys should be strings"),
         (
             {"multiselect": {"budget": 1, "costs": {("a",): 1}}},

@@ -83,7 +83,8 @@ def test_the_fullest_sheet_is_read_and_said():
     values, notes = table(content)
     assert values == {"a": [1, 3], "b": [2, 4]}
     assert len(notes) == 1
-    assert "of the sheets 'About', 'Sheet', 'Sheet' is read, which holds most" in notes[0]
+    assert "of the sheets 'About', 'Sheet', 'Sheet' is read, which has the most" in notes[0]
+    assert notes[0].endswith("to read another, name it after the path, as in #About")
     values, notes = table(workbook([["Title"], [], ["a", "b"], [1, 2]], chart=True))
     assert values == {"a": [1], "b": [2]}
     assert notes == ["the names of columns are in row 3"]
@@ -119,6 +120,8 @@ def test_a_sheet_is_named_after_the_path(tmp_path):
 
     assert rows(path) == [{"a": [0, 1, 2, 3, 4], "y": [0.0, 0.5, 1.0, 1.5, 2.0]}]
     assert "book.XLSX: of the sheets 'the rest #2', '2023', 'Sheet', 'Sheet' is read" in said[1]
+    rows(path)
+    assert said[2:] == said[1:2]  # also where the copy is there
     assert rows(f"{path}#2023") == [{"a": [0, 1], "y": [0.0, 0.5]}]
     assert rows(f"{path}#the rest #2") == [{"b": [7]}]
     assert len(rows([f"{path}#2023", f"{path}#Sheet"])) == 2

@@ -108,28 +108,17 @@ class Copies:
                 # Who comes second waits, and has nothing to convert and to say.
                 with places.locked_file(self.folder / _KIND / f".{missing[0].name}.lock"):
                     missing = [conversion for conversion in missing if not self._has(conversion)]
-                    for line in self._converting(missing, len(foreign)):
-                        self.say(line)
+                    if missing:
+                        kinds = sorted({_format(conversion.file).name for conversion in missing})
+                        count = f"{len(missing)} of {len(foreign)} files"
+                        self.say(f"Converting {' and '.join(kinds)} to Parquet: {count}")
                     list(pool.map(self._copy, missing))
                 prune(self.folder, self.max_bytes)
             copies = list(pool.map(self._copy, conversions))
+            for line in _notes(conversions):
+                self.say(line)
         copy_of = {copy.source: copy for copy in copies}
         return [copy_of.get(file.path, file) for file in files], forms
-
-    def _converting(self, conversions: Sequence[_Conversion], n_files: int) -> Iterator[str]:
-        """Yield what users should know of files that are converted."""
-        if not conversions:
-            return
-        kinds = sorted({_format(conversion.file).name for conversion in conversions})
-        count = f"{len(conversions)} of {n_files} files"
-        yield f"Converting {' and '.join(kinds)} to Parquet: {count}"
-        noted: dict[str, list[str]] = {}
-        for conversion in conversions:
-            for text in _format(conversion.file).notes(conversion.schema):
-                noted.setdefault(text, []).append(conversion.file.path)
-        for text, paths in noted.items():
-            others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            yield f"{paths[0]}{others}: {text}"
 
     def _has(self, conversion: _Conversion) -> bool:
         return are_kept(self.folder, _KIND, conversion.dependencies)
@@ -202,6 +191,17 @@ class _Conversion:
         if isinstance(self.file.place, Path):
             # A copy made again is the same version of the data.
             os.utime(copy, ns=(int(self.file.stamp), int(self.file.stamp)))
+
+
+def _notes(conversions: Sequence[_Conversion]) -> Iterator[str]:
+    """Yield what users should know of how files are read, each time that they are."""
+    noted: dict[str, list[str]] = {}
+    for conversion in conversions:
+        for text in _format(conversion.file).notes(conversion.schema):
+            noted.setdefault(text, []).append(conversion.file.path)
+    for text, paths in noted.items():
+        others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield f"{paths[0]}{others}: {text}"
 
 
 def _refuse_other_content(file: File) -> None:

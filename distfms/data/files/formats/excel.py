@@ -85,14 +85,17 @@ def _table(stream: Any, named: str) -> pa.Table:
     candidates = [sheet for sheet in sheets if named in ("", sheet.name)]
     others = ", ".join(repr(sheet.name) for sheet in sheets)
     if not candidates:
-        raise FormatError(f"names a sheet that is not there or empty; choose from {others}.")
+        raise FormatError(
+            f"names a sheet that is empty or not in the workbook; choose from {others}."
+        )
     sheet = max(candidates, key=lambda candidate: candidate.n_values)
     names, n_above = _header(sheet)
     notes = []
     if len(candidates) > 1:
+        another = next(other.name for other in candidates if other is not sheet)
         notes.append(
-            f"of the sheets {others}, {sheet.name!r} is read, which holds most; to read another, "
-            "write # and its name after the path"
+            f"of the sheets {others}, {sheet.name!r} is read, which has the most values; to read "
+            f"another, name it after the path, as in #{another}"
         )
     row_of_names = sheet.first_row - 1 + n_above
     if row_of_names > 1:
