@@ -10,29 +10,24 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, load_method
 from distfms.runs.job_spec import OutputSection, TopKeys
-from distfms.spec import (
-    DataSection,
-    EngineSection,
-    RetrainSection,
-    Section,
-    TuneSection,
-    sections_in,
-)
+from distfms.spec import DataSection, EngineSection, RetrainSection, Section, TuneSection
+from distfms.validation import sections_in
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true | false"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 _EMPTY = ("minItems", "minLength", "minProperties")
 
 
-def section_models() -> dict[str, type[Section]]:
+def section_models() -> dict[str, type[BaseModel]]:
     """Return the models of all sections by their dotted names, sections in sections after them."""
-    models: dict[str, type[Section]] = {
+    models: dict[str, type[BaseModel]] = {
         "data": DataSection,
         **{method: load_method(method).Options for method in METHODS},
         "tune": TuneSection,
@@ -87,7 +82,9 @@ def options_lines(
     return [*lines, f"{n_hidden} more: distfms options {section} --all"] if n_hidden else lines
 
 
-def _keys(model: type[Section], section: str, width: int, shown: Collection[str]) -> Iterator[str]:
+def _keys(
+    model: type[BaseModel], section: str, width: int, shown: Collection[str]
+) -> Iterator[str]:
     """Yield a line for each key that is wanted, and its meaning below."""
     schemas = model.model_json_schema()["properties"]
     meanings = key_meanings(model)
@@ -105,7 +102,7 @@ def _keys(model: type[Section], section: str, width: int, shown: Collection[str]
         )
 
 
-def key_meanings(model: type[Section]) -> dict[str, str]:
+def key_meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return the text below each key of a model: no job but this table needs it."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
     return {
@@ -115,7 +112,7 @@ def key_meanings(model: type[Section]) -> dict[str, str]:
     }
 
 
-def _summary(model: type[Section]) -> str:
+def _summary(model: type[BaseModel]) -> str:
     return (model.__doc__ or "").partition("\n")[0]
 
 
