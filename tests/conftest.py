@@ -15,6 +15,7 @@ from distfms.cli import main
 from distfms.runs import context
 from distfms.runs.driver import run_job
 from tests import ray_here, s3_here
+from tests.conformance.engine_tasks import dask_cluster
 from tests.e2e.jobs import judgments_job, write_judgments
 
 #: In the name of a test, its file or its parameters.
@@ -46,12 +47,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Put tests on a Ray cluster first: those of a process share it, and others are stolen."""
+    """Put tests on clusters first: those of a process share them, and others are stolen."""
     for item in items:
         on_ray = "ray_session" in getattr(item, "fixturenames", ())
         if on_ray and not _ON_RAY.search(item.nodeid):
             raise pytest.UsageError(f"{item.nodeid} uses a Ray cluster; name it so: test_…_ray_…")
-    items.sort(key=lambda item: not _ON_RAY.search(item.nodeid))
+    items.sort(key=lambda item: (not _ON_RAY.search(item.nodeid), "dask" not in item.nodeid))
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +85,13 @@ def ray_session():
 
     with RayExecutor(workers=2):
         yield
+
+
+@pytest.fixture(scope="session")
+def dask_session():
+    """Address of a Dask cluster of two processes, which are started again when they die."""
+    with dask_cluster() as cluster:
+        yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def dask_cluster(n_workers: int = 2, processes: bool = True) -> Iterator[Any]:
 
     settings = {"threads_per_worker": 1, "dashboard_address": ":0", "protocol": "tcp"}
     with (
-        blas_as_before(),
+        nullcontext() if processes else blas_as_before(),
         LocalCluster(n_workers=n_workers, processes=processes, **settings) as cluster,
     ):
         yield cluster

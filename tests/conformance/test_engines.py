@@ -22,17 +22,11 @@ from tests.conformance.engine_tasks import attempts, run
 N_UNITS = 11  # neither a power of two nor one less
 
 
-@pytest.fixture(scope="module")
-def scheduler_address():
-    with tasks.dask_cluster() as cluster:
-        yield cluster.scheduler_address
-
-
 @pytest.fixture(scope="module", params=["threads-1", "threads-2", "processes-2", "dask-2", "ray-2"])
 def executor(request):
     kind, workers = request.param.split("-")
     if kind == "dask":
-        made = DaskExecutor(request.getfixturevalue("scheduler_address"))
+        made = DaskExecutor(request.getfixturevalue("dask_session"))
     elif kind == "ray":
         request.getfixturevalue("ray_session")
         made = RayExecutor(workers=int(workers))
@@ -219,7 +213,7 @@ def test_collections_of_estimators_are_computed_on_the_engine(engine, tmp_path, 
 
     address = None
     if engine == "dask":
-        address = request.getfixturevalue("scheduler_address")
+        address = request.getfixturevalue("dask_session")
     else:
         request.getfixturevalue("ray_session")
     rows = np.random.default_rng(1).normal(size=(120, 3))
@@ -229,13 +223,14 @@ def test_collections_of_estimators_are_computed_on_the_engine(engine, tmp_path, 
         partial(_in_sight, tmp_path), meta=pd.DataFrame(rows)
     )
     y = rows[:, 0] > rows[:, 1] ** 2
-    expected = distfms.LandmarkClassifier(landmarks=10, keep=4).fit(X, y)
+    options = {"landmarks": 10, "keep": 4, "similarity": "linear", "metric": "none", "folds": 2}
+    expected = distfms.LandmarkClassifier(**options).fit(X, y)
     with distfms.computing_on(engine, address=address):
-        found = distfms.LandmarkClassifier(landmarks=10, keep=4).fit(watched, y)
+        found = distfms.LandmarkClassifier(**options).fit(watched, y)
         scores = found.decision_function(watched).compute()
         similar = found.transform(watched).compute()
         assert found.score(watched, y) == expected.score(X, y)
-        ordered = distfms.GroupSequencer(folds=0).fit(frame, rows[:, 0])
+        ordered = distfms.GroupSequencer(folds=0, model="linear").fit(frame, rows[:, 0])
     assert found.weights_.tobytes() == expected.weights_.tobytes()
     np.testing.assert_array_equal(scores, np.asarray(expected.decision_function(X)))
     np.testing.assert_array_equal(similar, np.asarray(expected.transform(X)))

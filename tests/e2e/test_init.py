@@ -15,7 +15,7 @@ N = 150
 
 
 def wine(rng):
-    frame = datasets.load_wine(as_frame=True).frame.iloc[::2]
+    frame = datasets.load_wine(as_frame=True).frame.iloc[::4]
     return frame.assign(target="cultivar " + frame["target"].astype(str))
 
 
@@ -68,7 +68,7 @@ def long_ratings(rng):
 
 
 def few_levels(rng):
-    frame = diabetes(rng).iloc[::3]
+    frame = diabetes(rng).iloc[::6]
     return frame.assign(target=pd.qcut(frame["target"], 4, labels=False))
 
 

@@ -96,7 +96,7 @@ def test_a_default_job_of_landmarks_reads_rows_once_or_judges_by_one_pass_more(
     assert (prepare(spec).job.passes[1] is None) == (task == "classification")
 
 
-@pytest.mark.parametrize("target", ["y", "flag", "text"])
+@pytest.mark.parametrize("target", [pytest.param("flag", marks=pytest.mark.slow), "y", "text"])
 def test_a_default_sequence_reads_texts_first_and_the_rest_at_once(tmp_path, target):
     frame = rows().assign(ward=np.where(rows()["c"] > 0, "east", "west"))
     frame["flag"] = (frame["y"] > 0) * 1

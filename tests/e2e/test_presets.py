@@ -132,7 +132,7 @@ def test_sequence(tmp_path, family):
         np.testing.assert_allclose(predicted, literal, atol=1e-6)
 
 
-def similar(n=70, d=3):
+def similar(n=50, d=3):
     """Similarities to all rows, a target, and the columns."""
     rng = np.random.default_rng(4)
     X = rng.normal(size=(n, d)) * [1.0, 5.0, 0.2] + 3.0
@@ -144,7 +144,7 @@ def similar(n=70, d=3):
 
 def test_landmarks_sparse(tmp_path):
     K, y, columns = similar()
-    options = {"task": "sparse", "landmarks": 70, "keep": 6}
+    options = {"task": "sparse", "landmarks": 50, "keep": 6}
     selection, model, frame = run(tmp_path, "landmarks", {**columns, "y": y}, options)
     chosen = []
     for _ in range(6):

@@ -32,11 +32,11 @@ def rows(n, seed):
     return pa.table({**columns, "d": rng.normal(size=n), "y": y})
 
 
-def job(folder, **sequence):
+def job(folder, n=2500, **sequence):
     (data := folder / "data").mkdir(exist_ok=True, parents=True)
     if not list(data.iterdir()):
         for part in range(2):
-            pq.write_table(rows(2500, part + 1), data / f"{part}.parquet")
+            pq.write_table(rows(n, part + 1), data / f"{part}.parquet")
     options = {"family": "logistic", "costs": COSTS, "ridge": 1e-3, "baselines": [], **sequence}
     return run_on(data, folder, "sequence", options, {"id": "id", "folds": 4, "test": 0.2})
 
@@ -176,7 +176,7 @@ def test_only_good_news_of_rows_is_in_the_headline(finished, changes, is_news):
 
 
 def test_models_that_do_not_know_say_so(tmp_path):
-    run = job(tmp_path, family="gaussian")
+    run = job(tmp_path, 60, family="gaussian")
     assert "stopping" not in content(run, "model.json")
     assert "rows" not in content(run, "metrics.json")["stop"]
     with pytest.raises(SpecError, match="where single rows should stop"):

@@ -1,5 +1,7 @@
 """Jobs whose options are chosen by cross-validation."""
 
+from functools import partial
+
 import pytest
 
 from distfms.errors import DataError
@@ -50,14 +52,15 @@ def test_the_best_point_is_used_and_written_down(folder):
 def test_folds_without_rows_are_left_out(mixed_data, tmp_path):
     few = write_rows(tmp_path / "few", mixed_rows(12, seed=5), n_files=1)
     grid = {"ridge": [0.1, 1.0]}
-    spec = mixed_job(few, tmp_path / "runs", data={"folds": 9, "test": 0}, tune={"grid": grid})
+    job = partial(mixed_job, few, tmp_path, tune={"grid": grid}, sequence={"baselines": []})
+    spec = job(data={"folds": 9, "test": 0})
     folder = run_job(spec).folder
     tuning = content(folder, "tuning.json")
     manifest = content(folder, "manifest.json")
     assert 2 <= len(tuning["folds"]) < 9
     assert all(fold["n_rows"] > 1 for fold in tuning["folds"])
     assert any("are ignored in tuning" in note for note in manifest["notes"])
-    spec = mixed_job(few, tmp_path / "runs", data={"folds": 200, "test": 0}, tune={"grid": grid})
+    spec = job(data={"folds": 200, "test": 0})
     with pytest.raises(DataError, match="too few to tune by"):
         run_job(spec)
 

@@ -3,7 +3,6 @@
 import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
-from tests.faults import cases
 from tests.faults.cases import Jobs
 
 
@@ -13,11 +12,10 @@ def jobs(judgments, judgments_run, tmp_path_factory):
     return Jobs(judgments, judgments_run, tmp_path_factory.mktemp)
 
 
-@pytest.fixture(scope="module")
-def dask_engine():
-    """Engine section of a Dask cluster of two processes, which are started again when they die."""
-    with cases.dask_engine() as section:
-        yield section
+@pytest.fixture
+def dask_engine(dask_session):
+    """Engine section of the Dask cluster of the session."""
+    return {"kind": "dask", "address": dask_session, "workers": None}
 
 
 @pytest.fixture
