@@ -94,6 +94,18 @@ def dask_session():
         yield cluster.scheduler_address
 
 
+@pytest.fixture
+def engine(request):
+    """Engine section by name: ``threads``, ``processes``, ``dask`` or ``ray``."""
+    if request.param == "dask":
+        address = request.getfixturevalue("dask_session")
+        return {"kind": "dask", "address": address, "workers": None}
+    if request.param == "ray":
+        request.getfixturevalue("ray_session")
+        return {"kind": "ray", "workers": 2}
+    return {"kind": "local", "workers": 2, "processes": request.param == "processes"}
+
+
 @pytest.fixture(scope="session")
 def judgments(tmp_path_factory):
     """Folder with the data of `judgments_job`, not to be changed."""

@@ -11,7 +11,6 @@ from distfms.data.rows.folds import assign_parts
 from distfms.methods.multiselect.choices import RIDGES, candidates, rule_of
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.runs.finished import headline
-from distfms.runs.predict import predict_file
 from distfms.solve import buying as objective
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
@@ -101,23 +100,6 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         assert f"used {len(rows)} training objects; {len(taught) - len(rows)} hold" in notes(
             manifest
         )
-
-
-@pytest.mark.parametrize("raters", ["positions", "ignore"])
-def test_plain_errors_are_those_of_predictions(ragged, tmp_path, raters):
-    path, *_ = ragged
-    options = {"budget": 3, "model": "refit", "raters": raters, "ridge": 0.1}
-    data = {"weight": "w", "test": 0.25}
-    folder, _, metrics, _ = run(path, tmp_path, seed=4, data=data, multiselect=options)
-    predict_file(folder, str(path), tmp_path / "out.parquet", with_folds=True)
-    found = pq.read_table(tmp_path / "out.parquet").to_pandas()
-    found[["y", "w"]] = pq.read_table(path).to_pandas()[["y", "w"]]
-    complete = found[found.judgments_lacking == 0]
-    for name, held_out in (("train", False), ("test", True)):
-        rows = complete[complete.held_out == held_out]
-        error = np.average((rows.y - rows.predicted_y) ** 2, weights=rows.w)
-        assert metrics[name]["mse"] == pytest.approx(error, rel=1e-9)
-        assert metrics[name]["n_objects_with_all_judgments"] == np.count_nonzero(rows.w)
 
 
 def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):

