@@ -122,8 +122,8 @@ def calls(monkeypatch):
     return counts
 
 
-#: Jobs that have all kinds of work between them.
-USUAL = ("sequence in slabs", "logistic landmarks", "attribute_efficient")
+#: Jobs with candidates, embeddings and passes; all others take minutes.
+USUAL = ("sequence in slabs", "logistic landmarks")
 
 
 @pytest.mark.parametrize(

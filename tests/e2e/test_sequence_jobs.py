@@ -109,7 +109,13 @@ def trap(n=500):
 
 @pytest.mark.parametrize(
     ("family", "folds"),
-    [("gaussian", 3), ("gaussian", 0), ("logistic", 0), ("softmax", 3), ("poisson", 0)],
+    [
+        ("gaussian", 3),
+        ("softmax", 3),
+        ("poisson", 0),
+        pytest.param("gaussian", 0, marks=pytest.mark.slow),
+        pytest.param("logistic", 0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
     tmp_path, family, folds, read_columns

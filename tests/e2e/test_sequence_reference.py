@@ -127,8 +127,13 @@ def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_pa
     [
         ("crossed", "gaussian", {"model": "lightgbm"}),
         ("flat", "gaussian", {"model": "linear"}),
-        ("bent", "gaussian", {"model": "linear", "expand": {"splines": 5}}),
-        ("same", "logistic", {"model": "lightgbm", "criterion": "fr"}),
+        pytest.param(
+            *("bent", "gaussian", {"model": "linear", "expand": {"splines": 5}}),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("same", "logistic", {"model": "lightgbm", "criterion": "fr"}), marks=pytest.mark.slow
+        ),
         ("flag", "logistic", {"model": "linear", "expand": {"splines": 5}}),
     ],
 )

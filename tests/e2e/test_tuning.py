@@ -60,7 +60,7 @@ def test_folds_without_rows_are_left_out(mixed_data, tmp_path):
     assert 2 <= len(tuning["folds"]) < 9
     assert all(fold["n_rows"] > 1 for fold in tuning["folds"])
     assert any("are ignored in tuning" in note for note in manifest["notes"])
-    spec = job(data={"folds": 200, "test": 0})
+    spec = job(data={"folds": 94, "test": 0})
     with pytest.raises(DataError, match="too few to tune by"):
         run_job(spec)
 
