@@ -374,8 +374,13 @@ class LandmarkProcedure(Procedure):
         return self.options.n_kept(self.candidates)
 
     def size(self, members: Members) -> tuple[int, float]:
-        """Return the number of rows and their weight."""
-        moments = next(iter(members.values()))
+        """Return the number of rows and their weight.
+
+        Of a fold without which no metric was learned there are no statistics.
+        """
+        moments = next(iter(members.values()), None)
+        if moments is None:
+            return 0, 0.0
         return int(moments.n_samples), float(moments.weight)
 
     def learnable(self, train: Members) -> bool:

@@ -174,3 +174,16 @@ def test_twins_and_constant_weights_change_nothing(tmp_path, task):
         assert results[name][1] == pytest.approx(results["plain"][1])
         for measure, value in results["plain"][2].items():
             assert results[name][2][measure] == pytest.approx(value, rel=1e-5, abs=1e-8), measure
+
+
+def test_a_fold_without_which_no_metric_is_learned_judges_nothing():
+    """Of eight objects of ten rows, whose classes their centres hardly tell."""
+    rng = np.random.default_rng([3, 80])
+    centres = rng.normal(size=(8, 3))
+    is_high = centres[:, 0] + 0.8 * rng.normal(size=8) > 0
+    objects = np.repeat(np.arange(8), 10)
+    X = centres[objects] + 0.1 * rng.normal(size=(80, 3))
+    y = np.where(is_high[objects], "high", "low")
+    model = LandmarkClassifier(baselines=(), random_state=3)
+    model.fit(X, y, groups=[f"o{i}" for i in objects])
+    assert np.isfinite(model.predict_proba(X)).all()
