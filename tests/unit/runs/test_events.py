@@ -10,7 +10,9 @@ import pytest
 
 import distfms
 from distfms.errors import DataError, SpecError
-from distfms.runs.events import LEVELS, TextLog, open_log
+from distfms.runs.events import LEVELS, Recorder, TextLog, open_log
+from distfms.runs.folder import RunFolder
+from distfms.store.places import locate
 
 KEYS = ["time", "level", "event", "run", "stage", "fields"]
 ROOT = Path(distfms.__file__).parents[1]
@@ -104,6 +106,33 @@ def test_kinds_of_logs(capsys, kind, quiet, said, out, err):
 def test_other_kinds_of_logs_are_refused():
     with pytest.raises(SpecError, match=r"DISTFMS_LOG.*'xml'.*text, json"), open_log("xml", print):
         pass
+
+
+# --- the run ------------------------------------------------------------------------------------
+
+
+def test_events_of_later_attempts_follow_earlier_ones_where_files_cannot_be_appended_to(tmp_path):
+    place = locate(f"memory://events{tmp_path}")
+    for kind in ("stopped", "resumed"):
+        folder = RunFolder(place)
+        folder.claim()
+        with Recorder(folder, print, lambda event: None) as record:
+            record.event(kind)
+            record.flush()
+            record.event("end")
+    lines = (place / "events.jsonl").read_bytes().splitlines()
+    kinds = [json.loads(line)["event"] for line in lines]
+    assert kinds == ["stopped", "end", "resumed", "end"]
+
+
+def test_of_many_passes_few_ends_are_shown():
+    shown = []
+    record = Recorder(None, print, shown.append)
+    for number in range(50):
+        record.iteration(unit(9))
+        record.iteration({"event": "note", "text": str(number)})
+    assert sum(event["event"] == "unit" for event in shown) < 5
+    assert sum(event["event"] == "note" for event in shown) == 50
 
 
 # --- the table for people -----------------------------------------------------------------------

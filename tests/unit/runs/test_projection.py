@@ -1,8 +1,12 @@
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
+from distfms.runs.job_spec import build_spec
+from distfms.runs.prepare import prepare
 from distfms.runs.projection import Projection, most_values
 
 GIB = 2**30
@@ -22,6 +26,14 @@ GIB = 2**30
 )
 def test_values_held_at_the_same_time(n_units, workers, units_per_task, processes, expected):
     assert most_values(n_units, workers, units_per_task, processes) == expected
+
+
+@pytest.mark.parametrize(("cache", "kept"), [(True, "each"), (False, "")])
+def test_partials_are_kept_unless_the_spec_says_not_to(cache, kept, tmp_path):
+    pq.write_table(pa.table({"x": [1.0, 2.0], "y": [2.0, 1.0]}), tmp_path / "rows.parquet")
+    data = {"path": str(tmp_path / "rows.parquet"), "target": "y"}
+    content = {"name": "job", "method": "sequence", "data": data, "engine": {"cache": cache}}
+    assert prepare(build_spec(content)).projection(1).cached == kept
 
 
 def test_require_refuses_with_numbers():
