@@ -86,7 +86,7 @@ def require_one_mishap(pool, before, n_steps):
 @pytest.mark.parametrize("psd", ["none", "nearest"])
 def test_multiselect(pool, tmp_path, monkeypatch, psd):
     monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 12)
-    problem = awkward_problem(0, psd=psd)
+    problem = awkward_problem(0, psd)
     with single_threaded_blas():
         expected = select(problem, 120.0)
         before = dict(vars(pool.counts))

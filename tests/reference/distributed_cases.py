@@ -7,7 +7,7 @@ import numpy as np
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.solve.buying import Problem, SelectionPath
-from distfms.solve.costs import GroupCosts, SharedCost
+from distfms.solve.costs import GroupCosts
 from tests.reference.multiselect_cases import build_problem
 from tests.reference.sequence import correlated, make_problem
 
@@ -19,10 +19,9 @@ def require_same(path: SelectionPath, expected: SelectionPath) -> None:
     assert (path.status, path.criterion) == (expected.status, expected.criterion)
 
 
-def awkward_problem(
-    seed: int, d: int = 45, *, ridge: float = 0.0, psd: str = "none", unequal: bool = True
-) -> Problem:
+def awkward_problem(seed: int, psd: str) -> Problem:
     """Duplicates, dependent and constant attributes, some without noise, far apart in index."""
+    d = 45
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((400, d))
     values[:, d - 1] = values[:, 0]
@@ -36,9 +35,9 @@ def awkward_problem(
     v[d - 2] = v[3] = 0.7
     weights = rng.standard_normal(d) * (rng.random(d) < 0.6)
     b = external @ weights
-    costs = rng.choice([1.0, 1.5, 4.0], d) if unequal else np.ones(d)
+    costs = rng.choice([1.0, 1.5, 4.0], d)
     return build_problem(
-        b, v, external, label_variance=float(weights @ b) + 1.0, costs=costs, ridge=ridge, psd=psd
+        b, v, external, label_variance=float(weights @ b) + 1.0, costs=costs, psd=psd
     )
 
 
@@ -46,12 +45,7 @@ def awkward_problem(
 
 
 def awkward_sequence_problem(
-    seed: int,
-    *,
-    ridge: float = 0.0,
-    n_targets: int = 1,
-    shared: tuple[SharedCost, ...] = (),
-    scattered: bool = False,
+    seed: int, *, ridge: float = 0.0, n_targets: int = 1, scattered: bool = False
 ) -> SequenceProblem:
     """Groups of several sizes; the last repeats the first, one depends on others."""
     rng = np.random.default_rng(seed)
@@ -64,7 +58,7 @@ def awkward_sequence_problem(
         X = X[:, np.argsort(places)]
         groups = [sorted(places[group].tolist()) for group in groups]
     own = rng.choice([0.5, 1.0, 2.0, 9.0], len(sizes))
-    return make_problem(X, Y, groups, GroupCosts(own, shared), ridge)
+    return make_problem(X, Y, groups, GroupCosts(own), ridge)
 
 
 def require_same_sequence(path: SequencePath, expected: SequencePath) -> None:

@@ -28,24 +28,22 @@ MEAN = {
 }
 
 
-def risk(W, X, Y, family, ridge=0.0, sample_weight=None):
+def risk(W, X, Y, family, ridge=0.0):
     """Equation 21; W (d + 1, P) with the intercept last, which the ridge spares."""
-    w = np.ones(len(X)) if sample_weight is None else sample_weight
     total = 0.0
     for i in range(len(X)):
         eta = W[:-1].T @ X[i] + W[-1]
-        total += w[i] * (PHI[family](eta) - Y[i] @ eta)
-    return total / w.sum() + 0.5 * ridge * (W[:-1] ** 2).sum()
+        total += PHI[family](eta) - Y[i] @ eta
+    return total / len(X) + 0.5 * ridge * (W[:-1] ** 2).sum()
 
 
-def gradient(W, X, Y, family, ridge=0.0, sample_weight=None):
+def gradient(W, X, Y, family, ridge=0.0):
     """Equation 22."""
-    w = np.ones(len(X)) if sample_weight is None else sample_weight
     total = np.zeros_like(W)
     for i in range(len(X)):
         eta = W[:-1].T @ X[i] + W[-1]
-        total += w[i] * np.outer(np.append(X[i], 1.0), MEAN[family](eta) - Y[i])
-    total /= w.sum()
+        total += np.outer(np.append(X[i], 1.0), MEAN[family](eta) - Y[i])
+    total /= len(X)
     total[:-1] += ridge * W[:-1]
     return total
 

@@ -37,10 +37,10 @@ def build_problem(
     return Problem.from_estimates(estimates, **options)
 
 
-def random_problem(seed: int, d: int = 6, *, rank: int | None = None, **options) -> Problem:
+def random_problem(seed: int, d: int = 6, **options) -> Problem:
     """Correlated attributes, consistent b = Σβ, positive internal variances."""
     rng = np.random.default_rng(seed)
-    factors = rng.standard_normal((d, rank or d))
+    factors = rng.standard_normal((d, d))
     external = factors @ factors.T / d
     weights = rng.standard_normal(d)
     options.setdefault("label_variance", float(weights @ external @ weights) + 0.5)
@@ -64,6 +64,6 @@ def ragged(judgments: np.ndarray) -> list[Ragged]:
     return [ragged_of([row[~np.isnan(row)] for row in rows]) for rows in by_attribute]
 
 
-def statistics(judgments: np.ndarray, label: np.ndarray, weight=None) -> JudgmentStatistics:
+def statistics(judgments: np.ndarray, label: np.ndarray) -> JudgmentStatistics:
     """Statistics of (m, d, k) judgments."""
-    return JudgmentStatistics.from_block(ragged(judgments), label, weight)
+    return JudgmentStatistics.from_block(ragged(judgments), label)
