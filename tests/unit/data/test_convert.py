@@ -1,13 +1,9 @@
-from typing import Any
-
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.files import convert
-from distfms.data.files.formats import copies
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.long_form import LongSource
 from distfms.data.files.storage import list_files
@@ -22,8 +18,6 @@ ROLES = {
     "label": "truth",
     "label_from": "column",
 }
-
-Row = tuple[Any, str, float | None]
 
 
 def long_table(rows, **more):
@@ -79,13 +73,13 @@ def converted(source, out, *, memory_bytes=2**30, seed=0, **options):
 @pytest.mark.parametrize("text_ids", [False, True])
 @pytest.mark.parametrize("options", [{}, {"max_judgments": 2, "worker": "who"}])
 def test_memory_bound_does_not_change_a_byte(tmp_path, text_ids, options):
-    rows = random_rows(4000, text_ids=text_ids)
-    workers = [f"w{j}" for j in range(4000)]
-    write_long(tmp_path / "a.parquet", rows[:1500], who=workers[:1500])
-    write_long(tmp_path / "b.parquet", rows[1500:], who=workers[1500:])
+    rows = random_rows(2000, text_ids=text_ids)
+    workers = [f"w{j}" for j in range(2000)]
+    write_long(tmp_path / "a.parquet", rows[:700], who=workers[:700])
+    write_long(tmp_path / "b.parquet", rows[700:], who=workers[700:])
     notes = []
     written = []
-    for memory_bytes in (2**30, 300_000, 40_000):
+    for memory_bytes in (2**30, 150_000, 40_000):
         out = tmp_path / f"out-{memory_bytes}"
         data = {**options, "memory_bytes": memory_bytes}
         notes.append(converted(str(tmp_path / "?.parquet"), out, **data))
@@ -99,37 +93,6 @@ def test_memory_bound_does_not_change_a_byte(tmp_path, text_ids, options):
             thing: {name: of.get(name, []) for name in ("loud", "near", "old", "tall")}
             for thing, of in pivot(rows).items()
         }
-
-
-def test_json_lines_in_long_form(tmp_path, monkeypatch):
-    """Workers may be numbers here and text there; a file need not have a label."""
-    (tmp_path / "1.jsonl").write_text(
-        '{"thing": 2, "question": "a", "answer": 1, "who": 7, "truth": 5}\n'
-        '{"thing": 1, "question": "a", "answer": 2, "who": 7, "truth": 6}\n'
-    )
-    (tmp_path / "2.jsonl").write_text(
-        '{"thing": 2, "question": "b", "answer": 2.5, "who": "w", "truth": null}\n'
-    )
-    converted(str(tmp_path / "*.jsonl"), tmp_path / "out", worker="who")
-    assert wide(tmp_path / "out") == [
-        {"thing": 1, "a": [2.0], "b": [], "a__raters": ["7"], "b__raters": []},
-        {"thing": 2, "a": [1.0], "b": [2.5], "a__raters": ["7"], "b__raters": ["w"]},
-    ]
-    # What is read in another way is converted again.
-    monkeypatch.setattr(copies, "_MADE_WITH", [99])
-    converted(str(tmp_path / "*.jsonl"), tmp_path / "new", worker="who")
-    assert (tmp_path / "new").readlink().parts[-2] not in str((tmp_path / "out").readlink())
-
-
-def test_label_is_the_mean_of_an_attribute(tmp_path):
-    rows = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
-    source = write_long(tmp_path / "long.parquet", rows)
-    note = converted(source, tmp_path / "out", label="y", label_from="mean")
-    assert wide(tmp_path / "out") == [
-        {"thing": 1, "y": 5.5, "a": [2.0], "b": []},
-        {"thing": 3, "y": 1.0, "a": [], "b": []},
-    ]
-    assert (note["n_objects"], note["n_unlabelled"], note["label"]) == (2, 1, "y")
 
 
 def test_label_next_to_the_judgments(tmp_path):
@@ -289,17 +252,3 @@ def test_workers_stand_beside_their_judgments(tmp_path, memory_bytes):
     for row in found:
         for name in "ab":
             assert row[f"{name}__raters"] == [told[value] for value in row[name]]
-
-
-def test_a_sheet_becomes_a_file_of_rows(tmp_path):
-    rows = random_rows(40, text_ids=True)
-    frame = long_table(rows).to_pandas()
-    with pd.ExcelWriter(tmp_path / "book.xlsx", engine="openpyxl") as book:
-        pd.DataFrame({"by": ["hand"] * 200}).to_excel(book, sheet_name="About", index=False)
-        frame.to_excel(book, sheet_name="Long", index=False)
-    write_long(tmp_path / "long.parquet", rows)
-    converted(f"{tmp_path}/book.xlsx#Long", tmp_path / "one")
-    converted(tmp_path / "long.parquet", tmp_path / "other")
-    (name,) = [file.name for file in list_files(tmp_path / "one")]
-    assert name.endswith("book.xlsx Long.parquet")
-    assert wide(tmp_path / "one") == wide(tmp_path / "other")

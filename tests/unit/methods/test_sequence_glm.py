@@ -142,34 +142,13 @@ def test_fr_orders_by_the_squared_loss_about_the_null_model_in_two_passes(family
         np.testing.assert_array_equal(path.cost, expected.cost)
 
 
-def test_groups_that_tell_rare_classes_apart_have_the_gain_of_a_score_test():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 9))
-    eta = np.stack([2.0 + X[:, 2], X[:, 6], -X[:, 6]])
-    y = (eta + rng.gumbel(size=eta.shape)).argmax(axis=0).astype(float)
-    Z, Y = literal_rows("softmax", X, y)
-    share = Y.mean(axis=0)
-    slope = Z.T @ (Y - share)
-    inverse = np.linalg.pinv(np.diag(share) - np.outer(share, share))
-    scores = np.einsum("dp,pq,dq->d", slope, inverse, slope)
-    assert np.argsort(-scores)[:2].tolist() == [6, 2]
-    path = Case("softmax", X, y, ridge=0.0, costs=np.ones(5)).sequence(())
-    assert path.order[:2].tolist() == [3, 1]
-
-
-def test_missing_values_count_as_the_mean():
-    X, y = grouped("logistic")
-    case = Case("logistic", X, y)
-    gaps = np.ascontiguousarray(X.T)
-    gaps[3, ::7] = np.nan
-    assert (case.design.rows(gaps, y, None).values[3, ::7] == 0).all()
-
-
 # --- sequences ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ALL)
-@pytest.mark.parametrize(("whiten", "cost_aware"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("family", "whiten", "cost_aware"),
+    [*((family, True, True) for family in ALL), ("softmax", False, True), ("poisson", True, False)],
+)
 def test_sequence_equals_the_literal_refit_from_rows(family, whiten, cost_aware):
     X, y = grouped(family, n=80)
     X[:, 4] += 4.0 * X[:, 3] * X[:, 4].std() / X[:, 3].std()  # whitening changes the order

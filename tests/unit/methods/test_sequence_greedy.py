@@ -61,21 +61,6 @@ def test_known_gains_are_taken_per_cost_as_shared_costs_fall_due(cost_aware):
     np.testing.assert_array_equal(path.curve_value, given.curve_value)
 
 
-@pytest.mark.parametrize("rule", CRITERIA)
-def test_exact_duplicates_without_ridge_come_last_with_no_gain(rule):
-    rng = np.random.default_rng(3)
-    X, Y, _ = correlated(rng, 80, [2, 2, 1, 3])
-    X = np.column_stack((X[:, :2], X[:, :2], X, X[:, 5] - 2 * X[:, 6]))
-    groups = [[0, 1], [2, 3], [4, 5], [6, 7], [8], [9, 10, 11], [12]]
-    path = sequence(make_problem(X, Y, groups), rule)
-    assert path.order[-3:].tolist() in ([1, 2, 6], [1, 2, 5])  # 5 and 6 share a direction
-    np.testing.assert_allclose(path.gain[-2:], 0, atol=1e-25)
-    assert path.ranks[-1] == 8
-    assert path.curve_value[-1] == pytest.approx(
-        2 * explained(standardised(X), standardised(Y), range(13), 0.0)
-    )
-
-
 def test_no_whiten_overrates_copies_and_omp_does_not():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((2000, 3))
@@ -116,31 +101,7 @@ def test_doubling_is_algorithm_2(rule):
     assert capable == {True, False}  # the seeds show both
 
 
-def test_doubling_caps_by_the_cost_that_is_really_paid():
-    shared = (SharedCost("kit", (1, 2), 6.0),)
-    costs = GroupCosts(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 4.0]), shared)
-    problem, *_ = problem_and_rows(2, costs=costs)
-    path = sequence(problem, doubling=True)
-    assert not path.notes
-    assert set(path.order[:4].tolist()) == {0, 3, 4, 5}  # the kit makes 7 of the 1 of the others
-    assert (path.cost[1:] <= path.spent[:-1]).all()
-
-
 # --- a budget -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("budget", [0.0, 2.0, 5.0, 9.0, 1e9])
-def test_groups_that_no_longer_fit_are_passed_over(budget):
-    for seed in range(3):
-        problem, *_ = problem_and_rows(seed, costs=GroupCosts(np.array([6.0, 1, 2, 9, 1.5, 0])))
-        path = sequence(problem, budget=budget)
-        assert path.order[0] == 5  # what is free comes first
-        assert path.spent[-1] <= budget
-        left = set(range(6)) - set(path.order.tolist())
-        assert all(problem.costs.own[g] > budget - path.spent[-1] for g in left)
-        full = sequence(problem)
-        if budget == 1e9:
-            assert path.order.tolist() == full.order.tolist()
 
 
 def test_a_budget_pays_for_costs_that_add_up_to_it_but_for_rounding():
@@ -163,7 +124,7 @@ def test_sets_of_all_budgets_against_all_sets(kind, n_targets):
     costs = GroupCosts(rng.choice([1.0, 1.5, 2.0, 5.0, 9.0], 7), shared)
     problem = make_problem(X, Y, groups, costs)
     values = _values_of_all_sets(standardised(X), standardised(Y), groups)
-    for budget in {costs.total(own) for own in values}:
+    for budget in sorted({costs.total(own) for own in values})[::3]:
         path = best_set(problem, budget)
         own = frozenset(path.order.tolist())
         value = path.gain.sum()
@@ -200,13 +161,6 @@ def _values_of_all_sets(X, Y, groups):
     )
     columns = {frozenset(s): [c for g in s for c in groups[g]] for s in subsets}
     return {s: explained(X, Y, own, 0.0) if own else 0.0 for s, own in columns.items()}
-
-
-def test_a_set_of_few_groups_and_a_given_order_keep_to_their_limits():
-    problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([10.0, 0.5, 1, 1, 1, 1])))
-    assert len(best_set(problem, 100.0, max_groups=2)) == 2
-    assert sequence(problem, "given", order=[0, 1], budget=5.0).order.tolist() == [1]
-    assert len(best_set(problem, 0.2)) == 0
 
 
 @pytest.mark.parametrize(
