@@ -8,7 +8,6 @@ import pytest
 from distfms.errors import SpecError
 from distfms.registry import Change, Registry, Version
 from distfms.store import places
-from distfms.store.places import locate
 from tests.unit.test_registry import files, filled
 
 DAMAGES = [b"{", b"[]", b"", b"\xff", b'{"number": Infinity}', "no token", "a pipe"]
@@ -114,12 +113,3 @@ def test_a_record_of_another_form_is_left_alone(registry):
 def test_no_such_number(registry, number):
     with pytest.raises(SpecError, match="has no version"):
         registry.version("a", number)
-
-
-def test_the_same_on_object_storage(noted):
-    registry = filled(Registry(locate("memory://guarantees"), noted.append))
-    registry.log("a", Change).place(3).put(b"{")
-    assert len(registry.verify("a")) == 1
-    assert registry.last("a").version == 2
-    assert registry.promote("a", 3).number == 4
-    assert noted == []

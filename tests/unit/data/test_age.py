@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -53,13 +52,6 @@ def test_the_last_partitions_are_kept_and_older_ones_weigh_less(dataset, time, f
     assert found == pytest.approx(weight)
 
 
-def test_what_is_left_is_a_dataset_as_if_nothing_else_were_there(dataset):
-    found = remember(dataset, Forgetting(window="1 partition"))
-    (part,) = found.partitions
-    assert (part.index, part.row_offset, found.n_rows, len(found.files)) == (0, 0, 3, 1)
-    assert part.fingerprint == dataset.partitions[-1].fingerprint
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -83,10 +75,6 @@ def test_a_time_column_without_dates_is_refused(dataset, column, words):
 def test_no_age_at_all_is_refused(forgetting):
     with pytest.raises(ValidationError, match="above 0"):
         Forgetting(**forgetting)
-
-
-def test_weights_are_positive_however_old(dataset):
-    assert np.all(np.array(ages(dataset, half_life="0.004 partitions")[1]) >= 0)
 
 
 @pytest.mark.parametrize("name", ["day", "born.day"])

@@ -18,7 +18,6 @@ from distfms.data.rows.batches import (
 from distfms.data.rows.folds import FoldPlan, mix, row_hashes, with_seed
 from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError
-from distfms.stats.codec import decode, encode
 
 LEVELS = {"c": ("u", "v")}
 
@@ -141,15 +140,6 @@ def test_some_columns_of_a_batch(tmp_path):
             assert some.dropped == batch.dropped
 
 
-def test_unknown_categories(tmp_path):
-    dataset = open_table(tmp_path, {"c": ["v", "new", None], "y": [0.0, 0.0, 0.0]})
-    with pytest.raises(DataError, match=r"'c' of .*a\.parquet holds 'new'"):
-        read(dataset, levels=LEVELS, missing="mean")
-    batch = read(dataset, levels=LEVELS, missing="mean", unknown="zero")
-    assert batch.names == ("c=u", "c=v", "y")
-    np.testing.assert_array_equal(batch.features, [[0, 0, np.nan], [1, 0, np.nan]])
-
-
 def missing_table(tmp_path):
     x = [float(i) for i in range(10)]
     x[4] = None
@@ -167,24 +157,6 @@ def test_missing_values_are_refused_with_column_file_row_group_and_count(tmp_pat
     message = r"'c' of .*a\.parquet has 1 missing value \(row group 3, first at its row 0\)"
     with pytest.raises(DataError, match=message):
         read(dataset, levels=LEVELS, folds=folds, exclude="x")
-
-
-def test_all_rows_may_be_dropped(tmp_path):
-    dataset = open_table(tmp_path, {"x": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]})
-    batch = read(dataset, missing="drop")
-    assert batch.values.shape == (2, 0)
-    with pytest.raises(DataError, match=r"'x' of .* has all 2 values missing"):
-        read(dataset)
-
-
-def test_a_missing_target_is_refused_or_drops_its_row(tmp_path):
-    dataset = open_table(tmp_path, {"x": [1.0, 2.0, None], "z": [0.0] * 3, "y": [1.0, None, 3.0]})
-    with pytest.raises(DataError, match=r"'y' of .* has 1 missing value .*`missing: drop` in"):
-        read(dataset, features=["z"])
-    assert read(dataset, features=["x"], missing="drop").values.tolist() == [[1.0], [1.0]]
-    batch = read(dataset, features=["x"], missing="mean")
-    np.testing.assert_array_equal(batch.values, [[1.0, np.nan], [1.0, 3.0]])
-    assert (batch.dropped, batch.row_ids.tolist()) == ((1, 0), [0, 2])
 
 
 @pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.2)])
@@ -244,11 +216,6 @@ def discover(dataset, columns):
 def test_levels_are_the_sorted_union_of_all_partitions(dataset):
     found = discover(dataset, ["d", "s"])
     assert found.levels == {"d": ("1", "10", "3"), "s": ("", "a", "b", "é")}
-
-
-def test_levels_are_kept_to_the_letter():
-    categories = Categories({"a": ("", "x\0", "é"), "b: c": ("1",), "none": ()})
-    assert decode(encode(categories)) == categories
 
 
 def test_unused_dictionary_entries_are_no_levels(tmp_path):

@@ -240,9 +240,3 @@ def test_lists_in_arrow(tmp_path):
     pd.DataFrame({"a": [[1.0], [2.0, 3.0]]}).to_feather(tmp_path / "a.feather")
     with pytest.raises(DataError, match="'a': write such columns as Parquet"):
         open_dataset(tmp_path / "a.feather", copies=Copies(tmp_path / "copies"))
-
-
-def test_parquet_beside_csv_is_the_data(tmp_path, put, opened):
-    put("costs.csv", "group,cost\n")
-    pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "days" / "a.parquet")
-    assert opened().schema.names == ["x"]

@@ -90,23 +90,6 @@ def test_batches_of_rows_have_as_many_as_1_2_or_4_pages(tmp_path):
     assert rows == [19_999, 20_000, 40_000, 80_000]
 
 
-def test_sizes_are_those_of_decoded_values(tmp_path):
-    codes = {"y": np.zeros(10_000), "l": [[1.0, 1.0, 1.0]] * 10_000}
-    write(tmp_path / "a.parquet", n_rows=10_000, x=np.zeros(10_000), **codes)
-    (partition,) = open_dataset(tmp_path).partitions
-    assert partition.n_bytes == 8 * 10_000 * (2 + 3)
-    assert partition.held_bytes == 2 * partition.n_bytes
-
-
-def test_a_folder_is_searched_in_name_order_without_hidden_names(tmp_path):
-    for name in ("b/2.parquet", "b/10.parquet", "a.parquet", "_tmp/x.parquet", ".y.parquet"):
-        write(tmp_path / "d" / name)
-    write(tmp_path / "d" / "_metadata.parquet")
-    (tmp_path / "d" / "notes.txt").write_text("no Parquet")
-    names = [file.name for file in open_dataset(tmp_path / "d").files]
-    assert names == ["d/a.parquet", "d/b/10.parquet", "d/b/2.parquet"]
-
-
 @pytest.mark.parametrize(
     ("path", "names"),
     [
@@ -323,18 +306,6 @@ def test_what_is_no_data(tmp_path, monkeypatch, path, message):
         open_dataset(path)
 
 
-def test_damaged_pages_are_found_on_reading(tmp_path):
-    file = tmp_path / "a.parquet"
-    table = pa.table({"x": np.random.default_rng(0).standard_normal(1000)})
-    pq.write_table(table, file, compression="zstd", use_dictionary=False)
-    content = bytearray(file.read_bytes())
-    content[4:400] = bytes(396)
-    file.write_bytes(bytes(content))
-    dataset = open_dataset(file)
-    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
-        dataset.reader.read(dataset.partitions[0], ["x"])
-
-
 def test_damage_that_only_a_checksum_tells(tmp_path):
     options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     pq.write_table(pa.table({"x": np.arange(1000.0)}), tmp_path / "a.parquet", **options)
@@ -461,19 +432,3 @@ def test_a_column_without_a_value_in_a_file_has_the_type_of_others(
     assert table.column("z").type == read
     kept = [value for value in table.column("z").to_pylist() if value]
     assert kept == [value for value in pa.array(values).to_pylist() if value]
-
-
-def test_a_file_without_rows_is_free_of_columns(tmp_path):
-    pq.write_table(pa.table({"x": pa.nulls(0), "other": pa.nulls(0)}), tmp_path / "0.parquet")
-    pq.write_table(pa.table({}), tmp_path / "2.parquet")
-    write(tmp_path / "1.parquet", n_rows=3)
-    dataset = open_dataset(tmp_path)
-    assert dataset.schema.names == ["x"]
-    assert all_values(dataset) == [0.0, 1.0, 2.0]
-
-
-def test_types_of_columns_with_values_still_differ(tmp_path):
-    write(tmp_path / "0.parquet", n_rows=2, z=pa.array(["u", None]))
-    write(tmp_path / "1.parquet", n_rows=2, z=pa.array([None, 2.5]))
-    with pytest.raises(DataError, match="has double in column 'z' instead of string"):
-        open_dataset(tmp_path)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from distfms.data.files.partition import Partition
-from distfms.data.rows.folds import FoldPlan, assign_parts, hash_keys
+from distfms.data.rows.folds import assign_parts, hash_keys
 from distfms.errors import DataError
 
 MASK = 2**64 - 1
@@ -63,12 +63,6 @@ def test_whole_numbers_hash_alike_in_every_width(dtype):
     assert (hash_keys(pa.array(keys.astype(dtype))) == hash_keys(keys)).all()
 
 
-def test_negative_zero_and_fractions():
-    assert hash_keys(np.array([-0.0]))[0] == hash_keys(np.array([0]))[0]
-    values = hash_keys(np.array([0.5, 0.25, -0.5, 1e300, np.inf, 3.0]))
-    assert len(set(values.tolist())) == 6
-
-
 def test_texts_hash_alike_however_they_are_stored():
     texts = ["u", "vv", "u", ""]
     plain = hash_keys(texts)
@@ -122,11 +116,3 @@ def test_without_keys_the_file_and_its_row_number_decide():
     tail = replace(PARTITION, n_rows=20, file_row_offset=30)
     assert (parts(tail) == whole[30:]).all()
     assert (parts(replace(PARTITION, key="b")) != whole).any()
-
-
-def test_no_folds_leave_one_training_part():
-    parts = assign_parts(np.arange(1000), n_folds=0, test=0.25, seed=3)
-    assert set(parts.tolist()) == {0, 1}
-    assert not assign_parts(np.arange(100), n_folds=0, test=0.0, seed=3).any()
-    assert (FoldPlan(0).test_part, FoldPlan(0).n_parts) == (1, 2)
-    assert (FoldPlan(5).test_part, FoldPlan(5).n_parts) == (5, 6)

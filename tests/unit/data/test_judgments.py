@@ -4,7 +4,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.files.dataset import open_dataset
-from distfms.data.rows.folds import FoldPlan
 from distfms.data.rows.judgments import detect_layout, lists_as_ragged, read_judgments
 from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError, SpecError
@@ -98,36 +97,6 @@ def test_missing_and_infinite_labels(tmp_path):
         read(open_table(tmp_path, columns), missing="drop")
 
 
-@pytest.mark.parametrize("folds", [FoldPlan(2, 0.3), FoldPlan()])
-def test_objects_of_weight_0_are_left_out_whatever_their_judgments(tmp_path, folds):
-    n = 20
-    columns = {
-        "a": [[float(i), float(i + 1)] for i in range(n)],
-        "a__raters": [[f"r{i % 3}", "s"] for i in range(n)],
-        "b__1": np.arange(n, dtype=float),
-        "y": np.arange(n, dtype=float),
-        "w": np.ones(n),
-        "key": np.arange(n),
-    }
-    options = {"folds": folds, "weight": "w", "id": "key"}
-    expected = read(open_table(tmp_path, columns), raters="columns", **options)
-    columns["a"][4] = [np.inf] * 3
-    columns["b__1"][4] = np.inf
-    columns["y"][4] = np.nan
-    columns["w"][4] = 0
-    batch = read(open_table(tmp_path, columns), raters="columns", **options)
-    kept = np.flatnonzero(expected.row_ids != 4)
-    assert batch.row_ids.tolist() == expected.row_ids[kept].tolist()
-    assert batch.label.tolist() == expected.label[kept].tolist()
-    for found, own in zip(batch.attributes, expected.attributes, strict=True):
-        assert as_lists(found) == as_lists(own.take(kept))
-    names = np.array([*batch.rater_names, "unknown"])
-    for found, own in zip(batch.raters, expected.raters, strict=True):
-        own = own.take(kept)
-        known = np.array([*expected.rater_names, "unknown"])[own.content().astype(int)]
-        assert names[found.content().astype(int)].tolist() == known.tolist()
-
-
 def test_labels_may_be_left_out(tmp_path):
     dataset = open_table(tmp_path, {"a": [[1.0]], "y": [1.0], "z": [1.0]})
     batch = read(dataset, target=None, features=["a"])
@@ -195,6 +164,8 @@ def test_ids_that_are_all_missing_are_unknown(tmp_path):
     assert as_lists(with_raters(tmp_path, columns).raters[0]) == [[-1, -1]]
     with_nan = {**columns, "raters": [[NAN, 3.0]]}
     assert as_lists(with_raters(tmp_path, with_nan).raters[0]) == [[-1, 0]]
+    of_a = {"a": [[1.0, 2.0]], "a__raters": [["u", "v"]], "b": [[3.0, 4.0, 5.0]], "y": [1.0]}
+    assert as_lists(with_raters(tmp_path, of_a).raters[1]) == [[-1, -1, -1]]
 
 
 def test_columns_that_only_look_like_ids(tmp_path):

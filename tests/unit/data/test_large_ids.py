@@ -32,8 +32,3 @@ def test_ids_of_json_lines_are_whole_numbers(tmp_path, first):
     table = read(tmp_path, "rows.jsonl", lines)
     assert table["id"].to_pylist() == ids
     assert table["a"].type == pa.float64()
-
-
-def test_numbers_with_fractions_are_no_ids(tmp_path):
-    table = read(tmp_path, "rows.csv", ["id,a", "10000000000000000000,1", "0.5,2"])
-    assert table["id"].type == pa.float64()

@@ -18,10 +18,6 @@ SCHEMA = pa.schema(
 )
 
 
-def resolve(**roles):
-    return resolve_roles(SCHEMA, **{"target": "ill", **roles})
-
-
 @pytest.mark.parametrize(
     ("columns", "roles", "features"),
     [
@@ -36,12 +32,6 @@ def resolve(**roles):
 def test_names_with_the_characters_of_globs(columns, roles, features):
     schema = pa.schema(dict.fromkeys([*columns.split(), "y"], pa.float64()))
     assert resolve_roles(schema, target="y", **roles).features == tuple(features.split())
-
-
-def test_the_query_decides_folds_before_the_id():
-    assert resolve(id="person", query="age").fold_key == "age"
-    assert resolve(id="person").fold_key == "person"
-    assert resolve().fold_key is None
 
 
 @pytest.mark.parametrize(
@@ -73,9 +63,3 @@ def test_columns_that_do_not_fit(roles, message):
     schema = pa.schema([*SCHEMA, *pa.schema(more)])
     with pytest.raises((SpecError, DataError), match=message):
         resolve_roles(schema, **{"target": "ill", **roles})
-
-
-def test_judgments_may_be_lists():
-    lists = (pa.list_(pa.float64()), pa.large_list(pa.int8()), pa.list_(pa.int8(), 2))
-    schema = pa.schema({**dict(zip("abc", lists, strict=True)), "y": pa.float64()})
-    assert resolve_roles(schema, target="y", judgments=True).features == ("a", "b", "c")

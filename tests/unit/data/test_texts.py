@@ -24,12 +24,6 @@ def test_numbers_as_people_write_them(texts, form, numbers):
     assert not wrong.true_count
 
 
-def test_numbers_of_another_form_are_none():
-    found, wrong = read_numbers(pa.array(["0,500", "5 %", "1.5"]), NumberForm())
-    assert found.to_pylist() == [None, None, 1.5]
-    assert wrong.to_pylist() == [True, True, False]
-
-
 @pytest.mark.parametrize(
     ("texts", "beginning"),
     [

@@ -36,20 +36,6 @@ def test_table_comes_back_and_replaces_a_file_in_one_step(tmp_path, table):
     assert pq.read_table(path).num_rows == 10
 
 
-def test_row_groups_end_at_rows_or_bytes(tmp_path):
-    table = pa.table({"x": np.arange(100.0)})
-    path = tmp_path / "x.parquet"
-    for limits, n_rows in (
-        ({"max_rows": 40}, [40, 40, 20]),
-        ({"max_bytes": 240}, [30, 30, 30, 10]),
-        ({"max_bytes": 1}, [1] * 100),
-    ):
-        with GroupedFile(path, **limits) as file:
-            file.write(table)
-        metadata = pq.ParquetFile(path).metadata
-        assert [metadata.row_group(j).num_rows for j in range(metadata.num_row_groups)] == n_rows
-
-
 def test_same_row_groups_however_the_rows_come(tmp_path, table):
     contents = []
     for name, cuts in {"one": [1000], "many": [1, 77, 300, 622], "none": [0, 1000]}.items():

@@ -37,14 +37,6 @@ def blocks():
     return [mixing @ rng.normal(size=(4, 50 + 10 * i)) + i for i in range(5)]
 
 
-def test_pooled_is_that_of_all_rows(blocks):
-    pooled = of_rows(blocks).pooled()
-    rows = np.concatenate(blocks, axis=1)
-    np.testing.assert_allclose(pooled.mean[0], rows.mean(axis=1))
-    np.testing.assert_allclose(pooled.variance[0], rows.var(axis=1))
-    np.testing.assert_allclose(pooled.covariance[0], np.cov(rows, bias=True)[:, -1])
-
-
 def test_interval_is_that_of_the_partitions(blocks):
     _, half_width = shift_of(of_rows(blocks[:4]), of_rows(blocks[4:]))
     before = np.concatenate(blocks[:4], axis=1)

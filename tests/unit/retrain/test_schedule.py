@@ -87,18 +87,6 @@ def test_starts_missed_while_nothing_ran_are_known_from_the_health_file(tmp_path
     assert found == ["01-05 12:00"]
 
 
-def test_a_clock_that_goes_back_starts_nothing_twice(tmp_path):
-    health = tmp_path / "health.json"
-    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)
-    assert schedule(Clock(at("2026-01-02 02:30"), starts=1), health=health) == ["01-03 03:00"]
-
-
-def test_a_last_start_far_ahead_was_entered_by_a_wrong_clock(tmp_path):
-    health = tmp_path / "health.json"
-    schedule(Clock(at("2031-01-01 12:00"), starts=1), health=health)
-    assert schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health) == ["01-02 03:00"]
-
-
 @pytest.mark.parametrize(
     ("content", "n_said"),
     [

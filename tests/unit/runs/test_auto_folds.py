@@ -57,13 +57,6 @@ def test_rows_decide(tmp_path, method, n, test, n_folds):
     assert all(("of the training rows" in note) == (not test) for note in noted)
 
 
-def test_held_out_files_are_no_rows_to_learn_from(tmp_path):
-    train = write(tmp_path, 16)
-    test = write(tmp_path, 400, name="test")
-    assert prepare(spec(train, data={"test_path": test})).spec.data.folds == 0
-    assert prepare(spec(test, data={"test_path": train})).spec.data.folds == 5
-
-
 @pytest.mark.parametrize(("method", "d", "bound"), [("sequence", 30, 6), ("landmarks", 3, 12)])
 def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bound):
     path = write(tmp_path, 100, d)
@@ -76,15 +69,6 @@ def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bo
     assert prepared.spec.data.folds == 0
     assert "the statistics of 5 folds would take" in prepared.opened.notes[0]
     assert prepare(spec(path, method, data={"folds": 5})).spec.data.folds == 5
-
-
-def test_numbers_that_are_given_stay_and_name_the_same_run(tmp_path):
-    path = write(tmp_path, 100)
-    auto, five, none = (prepare(spec(path, data=d)) for d in ({}, {"folds": 5}, {"folds": 0}))
-    assert auto.identity == five.identity != none.identity
-    assert not none.opened.notes
-    small = write(tmp_path, 10)
-    assert prepare(spec(small)).identity == prepare(spec(small, data={"folds": 0})).identity
 
 
 def test_a_run_keeps_what_was_found(tmp_path):

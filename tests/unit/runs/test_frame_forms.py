@@ -60,6 +60,9 @@ def test_frames_are_read_as_files(rows, run):
     for frame in (rows, gaps, pl.from_pandas(rows), rows.to_dict("list")):
         results = model.predict(frame)["predicted_y"]
         np.testing.assert_array_equal(np.asarray(results), expected)
+    bounds = [rows.head(2).assign(crp=crp) for crp in (["<0.5", ">9"], [0.5, 9.0])]
+    of_texts, of_numbers = (model.predict(frame)["predicted_y"] for frame in bounds)
+    np.testing.assert_array_equal(of_texts, of_numbers)
     estimator = distfms.load_estimator(folder)
     for frame in (rows, gaps, pl.from_pandas(rows), pl.from_pandas(rows).lazy()):
         np.testing.assert_array_equal(estimator.predict(frame), expected)

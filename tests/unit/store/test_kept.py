@@ -1,5 +1,4 @@
 import os
-import pickle
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,20 +24,6 @@ def cache(tmp_path):
 
 def get(cache, key):
     return cache.lookup(key)[0]
-
-
-def test_round_trip_and_miss(cache, tmp_path):
-    assert get(cache, "a") is None
-    n_bytes = cache.put("a", VALUE)
-    assert get(cache, "a") == get(pickle.loads(pickle.dumps(cache)), "a") == VALUE
-    assert get(cache, "b") is None
-    path = cache.path("a")
-    assert path.stat().st_size == n_bytes
-    relative = path.relative_to(tmp_path)
-    assert relative.parts[:2] == ("partials", path.name[:2])
-    other = PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="gram-v")
-    assert get(other, "a") is None
-    assert other.path("1a") != cache.path("a")  # keys do not run together
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "header", "extend", "other"])

@@ -354,11 +354,6 @@ def test_locks_keep_others_out_where_there_are_any(place):
                 places.locked_file(lock, "it is taken").__enter__()
 
 
-def test_a_path_is_known_without_its_file_system(monkeypatch):
-    monkeypatch.setattr(RemotePath, "system", None)
-    assert RemotePath("memory://a/b/").inside == "/a/b"
-
-
 def test_objects_that_may_not_be_read_are_passed_over():
     class Guarded(fsspec.get_filesystem_class("memory")):
         cachable = False
