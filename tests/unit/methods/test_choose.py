@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from distfms.errors import DataError
-from distfms.methods.frame.choose import best, chosen_without, fewest, is_better
+from distfms.methods.frame.choose import best, chosen_without, fewest
 
 LOSSES = arrays(np.float64, (5, 4), elements=st.floats(0, 10, width=32))
 ONES = np.ones(4)
@@ -76,18 +76,6 @@ def test_the_choice_among_noise_explains_nothing():
         corrected.append(losses[choices, np.arange(5)].mean())
     assert np.mean(plain) < 0.93
     assert abs(np.mean(corrected) - 1) < 0.01
-
-
-def test_each_fold_is_left_to_the_choice_of_the_others():
-    losses = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
-    assert chosen_without(losses, [1, 1, 1]).tolist() == [1, 0, 0]
-
-
-def test_better_means_by_more_than_the_error_of_the_differences():
-    others = np.array([1.0, 11.0, 21.0])
-    assert is_better(others - np.array([0.1, 0.11, 0.09]), others, [1, 1, 1])
-    assert not is_better(others - np.array([0.5, -0.4, 0.1]), others, [1, 1, 1])
-    assert not is_better(others, others, [1, 1, 1])
 
 
 def test_a_candidate_that_fails_in_one_fold_is_not_excused_by_it():

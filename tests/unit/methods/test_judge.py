@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
 
-from distfms.methods.frame.judge import Judge, JudgedRows, LossSums, explained, squared_errors
+from distfms.methods.frame.judge import Judge, JudgedRows, LossSums, squared_errors
 from distfms.methods.frame.outcomes import Margins, Numbers, Responses
 from distfms.methods.frame.ranking import ndcg
 from distfms.solve.losses import FAMILIES, OrdinalMargin
@@ -76,24 +76,6 @@ def test_rows_in_pieces_have_the_sums_of_all(name):
     for measure, values in judge.measures(doubled).items():
         np.testing.assert_allclose(values, measures[measure], rtol=1e-12)
     assert judge.measures(LossSums()) == {}
-
-
-def test_errors_of_numbers():
-    rows = rows_of(numbers)
-    weights = np.random.default_rng(1).normal(size=(4, 2, 3))
-    judge = Judge(Numbers(absolute=True), centre=1e3)
-    sums = judge.of_rows(Linear(weights), rows)
-    away = weights @ rows.features - rows.target
-    measures = judge.measures(sums)
-    expected = np.average(np.square(away).mean(axis=1), axis=1, weights=rows.weight)
-    np.testing.assert_allclose(measures["mse"], expected)
-    expected = np.average(np.abs(away).mean(axis=1), axis=1, weights=rows.weight)
-    np.testing.assert_allclose(measures["mae"], expected)
-    mean = np.average(rows.target, axis=1, weights=rows.weight)[:, np.newaxis]
-    variance = np.average((rows.target - mean) ** 2, axis=1, weights=rows.weight)
-    np.testing.assert_allclose(sums.variance, variance)
-    np.testing.assert_allclose(explained(measures["mse"], 2.0), 1.0 - measures["mse"] / 2.0)
-    assert np.isnan(explained(measures["mse"], 0.0)).all()
 
 
 def test_measures_of_classes_are_those_of_scikit_learn():

@@ -1,4 +1,3 @@
-import json
 from functools import partial
 
 import numpy as np
@@ -31,35 +30,6 @@ def values_of(case, name, rows=slice(None)):
     return X[rows][:, groups[int(name[1:])]]
 
 
-def test_budget_decides_the_prefix(case):
-    X, _, path, predictor = case
-    models = path.prefix_models()
-    coefficients = models.coefficients
-    intercept = models.intercept
-    for step, cost in enumerate(path.curve_cost):
-        assert predictor.best(cost) == predictor.best(cost + 0.5) == step
-        expected = X @ coefficients[step, :, 0] + intercept[step, 0]
-        np.testing.assert_allclose(predicted(predictor, X, step), expected)
-
-
-def test_missing_values_are_the_training_mean(case):
-    X, _, path, predictor = case
-    holes = X.copy()
-    filled = X.copy()
-    holes[3, 2] = np.nan
-    filled[3, 2] = path.scaling.mean[2]
-    np.testing.assert_allclose(predicted(predictor, holes, 3), predicted(predictor, filled, 3))
-
-
-def test_stored_and_loaded_it_predicts_the_same(case):
-    X, *_, predictor = case
-    names = json.loads(json.dumps(predictor.to_dict()))
-    again = AnytimePredictor.from_arrays(predictor.to_arrays(), names)
-    np.testing.assert_array_equal(predicted(again, X, 2), predicted(predictor, X, 2))
-    assert list(again.groups) == list(predictor.groups)
-    assert all(a.dtype == np.float64 for a in predictor.to_arrays().values())
-
-
 def test_a_group_ahead_of_its_turn_counts_when_the_gap_is_closed(case):
     X, _, path, predictor = case
     first, second, third = predictor.groups
@@ -74,14 +44,6 @@ def test_a_group_ahead_of_its_turn_counts_when_the_gap_is_closed(case):
     assert (session.n_groups, session.spent) == (3, path.spent[2])
     assert session.next_group() is None
     np.testing.assert_allclose(session.prediction, predicted(predictor, X, 3))
-
-
-def test_one_row_may_come_flat(case):
-    X, *_, predictor = case
-    session = AnytimeSession(predictor)
-    for name in predictor.groups:
-        session.deliver(name, values_of(case, name, slice(5, 6)).ravel())
-    np.testing.assert_allclose(session.prediction, predicted(predictor, X[5:6], 3))
 
 
 def test_deliveries_are_checked(case):
@@ -100,18 +62,6 @@ def test_deliveries_are_checked(case):
     session.deliver(name, fine)
     with pytest.raises(SpecError, match="already delivered"):
         session.deliver(name, fine)
-
-
-def test_nothing_is_taken_after_the_deadline(case, monkeypatch):
-    X, *_, predictor = case
-    first, second, _ = predictor.groups
-    now = iter([100.0, 102.9, 103.0, 103.0])
-    monkeypatch.setattr(anytime.time, "monotonic", lambda: next(now))
-    session = AnytimeSession(predictor, 200, deadline_s=3.0)
-    assert session.deliver(first, values_of(case, first))
-    assert not session.deliver(second, values_of(case, second))
-    assert session.expired
-    np.testing.assert_allclose(session.prediction, predicted(predictor, X, 1))
 
 
 def test_run_computes_until_the_deadline_the_budget_or_a_gap(case, monkeypatch):

@@ -32,11 +32,6 @@ def test_areas_by_hand(options, area, end):
     assert timeliness(COST, np.zeros(4), **{**options, "final": None}) == 0.0
 
 
-def test_timeliness_counts_from_the_cost_of_the_first_model():
-    later = timeliness(COST + 5.0, VALUE, stop=8.0)
-    assert later == pytest.approx(timeliness(COST, VALUE, stop=3.0))
-
-
 @pytest.mark.parametrize(
     ("alpha", "cost"), [(0.0, 0.0), (0.5, 1.0), (0.625, 1.0), (0.63, 3.0), (1.0, 7.0)]
 )

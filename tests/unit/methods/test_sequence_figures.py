@@ -4,7 +4,7 @@ from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence import figures
 from distfms.methods.sequence.method import METHOD
 from distfms.report.page import Figure
-from tests.unit.report.checks import check_page, manifest, plain, tables
+from tests.unit.report.checks import check_page, manifest, plain
 
 GROUPS = [("blood", ["b1", "b2"], 2.0, 0.3), ("scan", ["s"], 6.0, 0.25), ("age", ["a"], 2.0, 0.05)]
 
@@ -147,32 +147,6 @@ def test_headline_has_the_errors_of_the_advised_and_of_all_groups():
     found = headline(selection(), content)
     assert "explain 44 ± 1% of the variation of `risk`" in found
     assert found.endswith("; all 3 explain 48 ± 5%.")
-
-
-@pytest.mark.parametrize(
-    ("rule", "text"),
-    [
-        ("one_standard_error", "the fewest groups that do as well"),
-        ("training_plateau", "on the training rows levels off"),
-        ("budget", "what the budget pays for"),
-    ],
-)
-def test_page_says_all_that_was_asked_and_why_to_stop_there(rule, text):
-    content = metrics()
-    content["stop"]["rule"] = rule
-    page = render(selection(), content)
-    for expected in (
-        *(text, "forward regression (fr)", "oracle order", "stop after 2", "scan costs 6"),
-        *("scan", "by 2 of 3 groups", "held-out rows", "What was read", "How to reproduce"),
-    ):
-        assert expected in page
-
-
-def test_sequence_table_has_gains_and_costs():
-    table = tables(sections(selection(), metrics()))["The sequen"]
-    results = [[*row.values()] for row in table.rows]
-    assert [row[1:4] for row in results] == [["blood", 2, 2.0], ["scan", 1, 6.0], ["age", 1, 2]]
-    assert [row[6] for row in results] == pytest.approx([0.15, 0.25 / 6, 0.025])
 
 
 def test_other_rules_are_thin_lines_beside_the_chosen_one():

@@ -1,13 +1,7 @@
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.options import (
-    SharedCostSection,
-    read_costs,
-    resolve_costs,
-    resolve_groups,
-)
-from distfms.methods.sequence.problem import FeatureGroups
+from distfms.methods.sequence.options import SharedCostSection, resolve_costs, resolve_groups
 
 
 @pytest.mark.parametrize(
@@ -47,13 +41,6 @@ def test_groups_of_columns(names, options, expected):
 def test_refused_by_name(groups, message):
     with pytest.raises(SpecError, match=message):
         resolve_groups(["x1", "x2"], groups)
-
-
-def test_restrict_renumbers_and_drops_empty_groups():
-    groups = FeatureGroups(("a", "b", "c"), ((0, 3), (1,), (2, 4)))
-    kept, surviving = groups.restrict([0, 2, 3, 4])
-    assert kept == FeatureGroups(("a", "c"), ((0, 2), (1, 3)))
-    assert surviving == (0, 2)
 
 
 # --- costs
@@ -110,8 +97,3 @@ def test_taking_some_groups_keeps_their_shared_costs():
     ).take([2, 3])
     assert costs.alone.tolist() == [3, 1]
     assert len(costs.shared) == 1
-
-
-def test_names_in_cost_tables_stay_text(tmp_path):
-    (tmp_path / "c.csv").write_text("\ufeffgroup,cost\n007,1\n07,2.5\n", encoding="utf-8")
-    assert read_costs(str(tmp_path / "c.csv")) == {"007": 1, "07": 2.5}

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.sparse import KKT, lasso_of, lasso_path, sparse_sequence
-from distfms.solve.costs import GroupCosts, SharedCost
-from tests.reference.sequence import correlated, lasso_violation, make_problem, search, standardised
+from tests.reference.sequence import correlated, lasso_violation, make_problem, standardised
 
 COSTS = [3.0, 1.0, 2.0, 0.5]
 
@@ -27,25 +25,6 @@ def test_solutions_are_those_of_the_paper_s_objective(share, n_targets):
     w, violation = lasso.solve(share * first, np.zeros_like(lasso.target))
     penalty = 2 * len(X) * share * first
     assert max(violation, lasso_violation(X, Y, groups, COSTS, penalty, w)) <= KKT
-
-
-def test_the_path_is_a_sequence_refitted_like_others():
-    problem, *_ = case(3)
-    path = search(problem, "sparse")
-    again = sequence(problem, "given", order=lasso_path(problem).order)
-    np.testing.assert_array_equal(path.curve_value, again.curve_value)
-    np.testing.assert_array_equal(path.curve_cost, again.curve_cost)
-    short = search(problem, "sparse", max_groups=2)
-    assert short.groups == path.groups[:2]
-
-
-def test_shared_costs_count_as_if_each_group_came_first():
-    shared = GroupCosts(np.array([1.0, 1, 1, 1]), (SharedCost("kit", (0, 2), 5.0),))
-    alone = GroupCosts(np.array([6.0, 1, 6, 1]))
-    orders = [list(lasso_path(case(5, costs=own)[0]).order) for own in (shared, alone)]
-    assert orders[0] == orders[1]
-    path = sparse_sequence(case(5, costs=shared)[0])
-    assert path.spent[-1] == 9.0
 
 
 def test_groups_that_never_enter_come_last_with_a_note():

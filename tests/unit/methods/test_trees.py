@@ -2,9 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms.methods.frame.trees import FIXED, QUICK, fitted, gains_by_feature, scores
-from distfms.runs.driver import run_job
-from distfms.runs.job_spec import build_spec
+from distfms.methods.frame.trees import FIXED, fitted, gains_by_feature, scores
+from tests.e2e.jobs import run_on
 
 PARAMETERS = {**FIXED, "objective": "regression", "seed": 0}
 
@@ -45,28 +44,19 @@ def test_a_constant_response_is_predicted_and_classes_keep_their_scores(rows):
     assert scores(binary, X[:0]).size == 0
 
 
-def test_rows_that_all_belong_together_are_fitted(rows):
-    X, y = rows
-    text = fitted(X, y, PARAMETERS, np.zeros(len(y)))
-    assert text.count("\nTree=") == QUICK
-
-
 def test_rows_of_an_id_stop_trees_together_where_a_job_has_no_folds(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     groups = list[np.ndarray]()
     frame = pd.DataFrame(rng.normal(size=(120, 3)), columns=["a", "b", "y"])
     frame["person"] = np.repeat(np.arange(30), 4)
-    frame.to_parquet(tmp_path / "rows.parquet")
 
     def seen(inputs, response, parameters, fold, **data):
         groups.append(fold)
         return fitted(inputs, response, parameters, fold, **data)
 
     monkeypatch.setattr("distfms.methods.sequence.trees.fitted", seen)
-    section = {"path": str(tmp_path / "rows.parquet"), "target": "y", "id": "person"}
-    spec = {"name": "j", "method": "sequence", "data": {**section, "folds": 0}}
     options = {"model": "lightgbm", "baselines": []}
-    run_job(build_spec({**spec, "sequence": options, "output": str(tmp_path)}))
+    run_on(frame, tmp_path, "sequence", options, {"id": "person"})
     persons = [np.unique(fold, return_counts=True) for fold in groups]
     assert persons
     for folds, counts in persons:

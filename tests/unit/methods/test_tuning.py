@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 from distfms.methods.frame.choose import best as best_mean
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.tuning import RULES, Compared, LeftOpen, grid_points, rule_in_turn
@@ -30,15 +30,6 @@ def tuned(grid, method="sequence", folds=3, **tune):
 
 
 # --- the section --------------------------------------------------------------------------------
-
-
-def test_spec_keeps_the_grid_and_reads_itself_back():
-    spec = tuned({"ridge": [0, 1e-3], "max_groups": [2, None]}, rule="one_standard_error")
-    assert spec.tune.grid == {"ridge": (0.0, 1e-3), "max_groups": (2, None)}
-    assert spec.tune.measure == "timeliness"
-    assert build_spec(spec.to_mapping()) == spec
-    # What is tuned is part of what the result depends on.
-    assert spec.identity([]) != tuned({"ridge": [0, 1e-2], "max_groups": [2, None]}).identity([])
 
 
 @pytest.mark.parametrize(
@@ -109,15 +100,6 @@ def choose(values, weights, rule, higher_is_better=False):
     choice = Compared(points, on_folds, values, higher_is_better).choice(RULES[rule])
     best = [point["best"] for point in choice["points"]].index(True)
     return choice["points"], best, choice["chosen"]["a"]
-
-
-def test_points_without_a_number_on_some_fold_are_not_chosen():
-    values = np.array([[np.nan, 0.0], [2.0, 3.0], [np.inf, 1.0]])
-    points, _, chosen = choose(values, [1.0, 1.0], "one_standard_error")
-    assert chosen == 1
-    assert points[0]["mean"] is None
-    with pytest.raises(DataError, match=r"Nothing could be measured on every fold"):
-        choose(values[:1], [1.0, 1.0], "best")
 
 
 def test_each_point_chooses_what_it_leaves_open_before_the_rule_chooses_points():

@@ -41,15 +41,6 @@ def test_shards_take_the_steps_of_a_single_one(
     np.testing.assert_allclose(path.gain, whole.gain, rtol=1e-9, atol=1e-13)
 
 
-def test_given_random_and_short_sequences(monkeypatch):
-    problem = awkward_sequence_problem(0)
-    path = in_shards(monkeypatch, problem, "given", order=[9, 2, 0])
-    assert path.order.tolist() == [9, 2, 0]
-    in_shards(monkeypatch, problem, "random", seed=3)
-    assert len(in_shards(monkeypatch, problem, max_groups=3)) == 3
-    in_shards(monkeypatch, awkward_sequence_problem(0, n_targets=3))
-
-
 def test_blocks_are_whole_items_and_shards_whole_blocks(monkeypatch):
     monkeypatch.setattr(shards, "BLOCK_COLUMNS", 8)
     assert block_edges([3, 3, 3, 21, 1, 7, 2]) == [0, 2, 3, 4, 6, 7]
@@ -58,18 +49,6 @@ def test_blocks_are_whole_items_and_shards_whole_blocks(monkeypatch):
     monkeypatch.setattr(shards, "MOST_SHARDS", 4)
     assert shard_edges(3) == [0, 1, 2, 3]
     assert shard_edges(10) == [0, 2, 5, 7, 10]
-
-
-def test_a_mapped_gram_has_the_path_of_one_in_memory(tmp_path):
-    problem = awkward_sequence_problem(1, ridge=1e-3).forward
-    np.save(tmp_path / "gram.npy", problem.gram)
-    mapped = np.load(tmp_path / "gram.npy", mmap_mode="r")
-    found = forward(
-        ForwardProblem(mapped, problem.target, problem.groups, problem.costs, problem.ridge)
-    )
-    expected = forward(problem)
-    assert found.order.tolist() == expected.order.tolist()
-    assert found.upper.tobytes() == expected.upper.tobytes()
 
 
 def test_single_columns_end_where_none_adds_anything():

@@ -15,7 +15,6 @@ from distfms.stats.classification import (
     auroc,
     best_threshold,
     class_measures,
-    class_report,
     class_sums,
     log_odds,
 )
@@ -90,25 +89,3 @@ def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken(rule):
     ):
         sums, _ = sums_of(target, np.array([shares]), np.ones(4), 2)
         assert best_threshold(sums, rule) == pytest.approx(expected, abs=0.004)
-
-
-def test_the_middle_of_a_bin_stands_for_its_rows_in_calibration():
-    shares = np.linspace(0.52, 0.58, 3000)[np.newaxis]
-    sums, _ = sums_of(np.arange(3000) % 2, shares, np.ones(3000), 2)
-    (found,) = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
-    assert found["predicted"] == pytest.approx(0.55, abs=2e-4)
-
-
-@pytest.mark.parametrize("base", [0.0, -23.0, -60.0, 25.0])
-def test_curves_tell_rare_events_and_frequent_ones_apart(base):
-    rng = np.random.default_rng(0)
-    target = (rng.random(2000) < 0.1).astype(int)
-    odds = base + 3.0 * target + rng.normal(size=2000)
-    sums = class_sums(target, odds > 0, np.ones(2000), 2, odds[np.newaxis], target[np.newaxis] == 1)
-    area, error = auroc(sums["events"], sums["others"])
-    assert error[0] < 0.01
-    assert abs(area[0] - roc_auc_score(target, odds)) <= error[0]
-    shares = 1e-9 ** (1 - target / 3) * np.ones((1, 1))
-    odds = log_odds(shares)
-    found = class_sums(target, odds[0] > 0, np.ones(2000), 2, odds, target[np.newaxis] == 1)
-    assert auroc(found["events"], found["others"])[0][0] == 1.0

@@ -2,11 +2,9 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, NumericalError
-from distfms.stats import comoments as comoments_module
 from distfms.stats.base import merge_tree
-from distfms.stats.batch import Batch
 from distfms.stats.codec import decode, encode
-from distfms.stats.comoments import CoMoments, Moments
+from distfms.stats.comoments import CoMoments
 from tests.reference import statistics as literal
 from tests.reference.statistics import arrays_of
 
@@ -60,31 +58,6 @@ def test_same_bits_wherever_the_block_lies(offset, d):
         assert encode(CoMoments.from_block(view, overwrite=True)) == want
 
 
-def test_mean_of_1e8_and_unit_variance_survives():
-    rng = np.random.default_rng(6)
-    small = np.round(rng.normal(0.0, 1.0, (3, 4000)), 6)
-    small[2] = 0.6 * small[0] + 0.8 * small[1]
-    big = small + 1e8
-    exact = literal.comoments(big - 1e8).comoment / 4000
-    parts = [CoMoments.from_block(big[:, s : s + 250]) for s in range(0, 4000, 250)]
-    for got in (CoMoments.from_block(big), merge_tree(parts)):
-        np.testing.assert_allclose(got.covariance(pairwise=False), exact, rtol=0, atol=1e-6)
-        assert not got.constant_columns().any()
-
-
-def test_the_uncentred_product_is_not_trusted_where_the_first_rows_mislead():
-    rng = np.random.default_rng(7)
-    block = np.full((2, 20000), 1e5) + rng.normal(0.0, 1.0, (2, 20000))
-    block[:, :256] *= np.where(np.arange(256) % 2, 1.3, 0.7)  # the spread is in these rows alone
-    assert Batch.of(block, None).nearly_centred()
-    assert comoments_module._raw_product(Batch.of(block, None), 0, 2) is None
-    assert comoments_module._raw_product(Batch.of(block[:, :300], None), 0, 2) is not None
-    want = np.cov(block - 1e5, bias=True)
-    np.testing.assert_allclose(
-        CoMoments.from_block(block).covariance(pairwise=True), want, rtol=1e-12
-    )
-
-
 def test_constant_columns_relative_to_scale():
     rng = np.random.default_rng(8)
     block = rng.normal(0.0, 1.0, (5, 5000))
@@ -96,16 +69,6 @@ def test_constant_columns_relative_to_scale():
     halves = CoMoments.from_block(block[:, :1999]).merge(CoMoments.from_block(block[:, 1999:]))
     for got in (CoMoments.from_block(block), CoMoments.from_block(block, weight), halves):
         assert got.constant_columns().tolist() == [False, True, False, True, True]
-
-
-def test_scaled_is_the_block_with_scaled_weights():
-    rng = np.random.default_rng(13)
-    block = gaps(rng, rng.random((3, 40)), 0.2)
-    weight = rng.random(40)
-    got = arrays_of(CoMoments.from_block(block, weight).scaled(0.25))
-    want = arrays_of(CoMoments.from_block(block, weight * 0.25))
-    for name, array in want.items():
-        np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-14)
 
 
 def test_take_is_the_block_of_the_columns():
@@ -188,9 +151,3 @@ def test_some_rows_of_the_matrix(rows, share, offset, weighted):
 
 
 # --- each column by itself ----------------------------------------------------------------------
-
-
-def test_no_rows_and_errors_of_moments():
-    assert Moments.from_block(np.empty((2, 0))).weight.tolist() == [0.0, 0.0]
-    with pytest.raises(DataError, match="column 1"):
-        Moments.from_block(np.array([[1.0], [np.inf]]))
