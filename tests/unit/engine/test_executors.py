@@ -1,8 +1,11 @@
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from distfms.engine import local, nodes
@@ -12,6 +15,7 @@ from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError, SpecError
 from distfms.spec import EngineSection, parse_section
 from tests.conformance import engine_tasks as tasks
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -78,6 +82,30 @@ def test_a_process_may_be_ended_by_threads_together():
 def _end_together(process, together):
     together.wait()
     process.end()
+
+
+KILLED = """
+import os, time
+from distfms.engine.local import LocalExecutor
+
+if __name__ == "__main__":
+    executor = LocalExecutor(1, processes=True)
+    print(executor.result(executor.submit(os.getpid)), flush=True)
+    executor.submit(time.sleep, 60)
+    time.sleep(0.5)
+    print("busy", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_busy_process_ends_with_a_driver_that_is_killed(tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(KILLED)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as driver:
+        child = psutil.Process(int(driver.stdout.readline()))
+        assert driver.stdout.readline() == "busy\n"
+        driver.kill()
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states():
