@@ -71,32 +71,7 @@ def test_landmarks_from_a_table():
     assert model.score(X, y) > 0.8
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [({"similarity": "rbf"}, "unknown similarity `rbf`"), ({"landmarks": 0}, "^`landmarks` is 0")],
-)
-def test_bad_parameters(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        LandmarkRegressor(**parameters, folds=0).fit(*rows())
-
-
 # --- classes and levels -------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("own", [{"similarity": "sigmoid"}, {"metric": "none"}, {}])
-@pytest.mark.parametrize("n", [24, 60])
-def test_few_rows_are_not_followed_in_their_noise(own, n):
-    ratios = []
-    for seed in range(8):
-        X = np.random.default_rng(seed).normal(size=(n + 400, 6))
-        y = X[:, 0] + np.sin(2 * X[:, 1]) + np.random.default_rng(seed).normal(size=n + 400)
-        model = LandmarkRegressor(**own).fit(X[:n], y[:n])
-        error = np.mean((model.predict(X[n:]) - y[n:]) ** 2)
-        ratios.append(error / np.mean((y[:n].mean() - y[n:]) ** 2))
-    assert np.mean(ratios) < (1.0 if n == 24 else 0.85)
-    # Folds of five rows choose: one draw in eight may be misled by them.
-    assert max(ratios) < (1.4 if n == 24 else 1.1)
 
 
 OF_NO_USE = "is the same for all rows and landmarks: it is of no use"

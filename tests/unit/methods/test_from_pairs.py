@@ -5,15 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.errors import DataError
 from distfms.methods.attribute_efficient import from_pairs
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
+from distfms.methods.attribute_efficient.draws import Draws
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
     Spectrum,
     full_candidates,
     lasso_candidates,
-    learned_from,
     solve,
 )
 from distfms.methods.attribute_efficient.pairs import Pairs
@@ -136,48 +134,3 @@ def test_draws_follow_the_weights():
     drawn = draws.attributes(keys, 4).ravel()
     assert (drawn[~first] == 0).all()
     np.testing.assert_allclose(np.bincount(drawn[first]) / first.sum(), 0.25, atol=0.03)
-
-
-def test_weights_of_draws():
-    np.testing.assert_allclose(
-        drawing_weights(np.array([4.0, 1.0])), [0.8 * 2 / 3 + 0.1, 0.8 / 3 + 0.1]
-    )
-    np.testing.assert_allclose(drawing_weights(np.zeros(2)), 0.5)
-    np.testing.assert_allclose(smoothed(np.array([8.0, 0.0]), np.array([2.0, 2.0])), [3.0, 1.0])
-
-
-def test_lasso_leaves_out_what_plays_no_part():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, 20))
-    y = 2.0 * X[:, 3] - X[:, 11] + 0.1 * rng.normal(size=N)
-    found = solved(pairs_of(observed_of(Draws(8, 0), X), y), lasso_candidates).weights
-    others = np.delete(found, [3, 11])
-    assert found[3] > 1.2
-    assert found[11] < -0.4
-    assert np.median(np.abs(others)) < 0.02
-    assert np.abs(others).max() < 0.5
-
-
-def test_an_attribute_that_was_never_seen_weighs_nothing():
-    observed = observed_of()
-    observed[4] = np.nan
-    found = solved(pairs_of(observed))
-    assert found.weights[4] == 0.0
-    assert np.isfinite(found.weights).all()
-
-
-def test_too_few_rows():
-    with pytest.raises(DataError, match="Too few rows"):
-        learned_from(pairs_of(observed_of()[:, :3], Y[:3], FOLD[:3]), "ridge")
-
-
-def test_full_rows_of_noise_are_predicted_by_the_mean():
-    """A ridge of 100 still follows the noise of few rows with many attributes."""
-    n_means = 0
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(30, 20))
-        y = rng.normal(size=30)
-        learned = solved(pairs_of(X.T, y, FOLD[:30]), full_candidates)
-        n_means += not learned.weights.any()
-    assert n_means >= 5

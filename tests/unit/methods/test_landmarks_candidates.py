@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import RidgeCV
 
 from distfms import LandmarkClassifier, LandmarkRegressor
 from distfms.methods.frame.choose import best
@@ -20,8 +19,7 @@ from distfms.methods.landmarks.candidates import (
     forms_of,
 )
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
-from distfms.runs.driver import run_job
-from tests.e2e.jobs import content, spec_of
+from tests.e2e.jobs import content, run_on
 
 
 def judging_of(X, y, fold, names=("linear", "gaussian"), kinds=("none",), weight=None):
@@ -35,16 +33,6 @@ def judging_of(X, y, fold, names=("linear", "gaussian"), kinds=("none",), weight
         for name in names
     }
     return Judging(rows, maps, forms_of(maps, kinds, {}), False, False)
-
-
-def finished(frame, folder, task, data):
-    """Folder of a job on rows of a frame."""
-    folder.mkdir()
-    frame.to_parquet(folder / "rows.parquet")
-    rows = {"path": str(folder / "rows.parquet"), "target": "y", "id": "id", "folds": 3}
-    section = {"task": task, "landmarks": 30, "baselines": []}
-    content = {"name": "j", "method": "landmarks", "data": {**rows, **data}, "landmarks": section}
-    return run_job(spec_of({**content, "output": str(folder / "runs")}, {})).folder
 
 
 def compared(judging):
@@ -77,16 +65,6 @@ def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
     assert found.forms[0] == Form(CONSTANT)
 
 
-def test_a_row_twice_is_a_row_of_weight_two():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(40, 3))
-    y = np.sin(X[:, 0])
-    fold = np.arange(40) % 4
-    one = compared(judging_of(X, y, fold, kinds=("none", "diagonal"), weight=np.full(40, 2.0)))
-    other = compared(judging_of(X, y, fold, kinds=("none", "diagonal")))
-    np.testing.assert_allclose(one.losses, other.losses, rtol=1e-6)
-
-
 def test_corrections_are_what_a_fold_gained_by_having_a_say():
     losses = np.array([[1.0, 1.0, 1.0], [0.0, 1.4, 1.4]])
     of_folds = tuple({"mse": losses[:, fold]} for fold in range(3))
@@ -95,18 +73,6 @@ def test_corrections_are_what_a_fold_gained_by_having_a_say():
     choice = FoldChoice.of(np.array([5.0, 7.0]), answers, 0, best)
     assert choice.value == 7.0
     np.testing.assert_allclose(choice.added, [1.0, 0.0, 0.0])
-
-
-def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():
-    scores = []
-    ridges = []
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(1150, 60))
-        y = X @ rng.normal(size=60) / np.sqrt(60) + rng.normal(size=1150)
-        for found, model in ((scores, LandmarkRegressor()), (ridges, RidgeCV(np.logspace(0, 3)))):
-            found.append(model.fit(X[:150], y[:150]).score(X[150:], y[150:]))
-    assert np.mean(scores) > 0.8 * np.mean(ridges)
 
 
 @pytest.mark.parametrize("classes", [False, True])
@@ -121,21 +87,6 @@ def test_noise_is_said_to_be_noise(classes):
         assert model.model_.headline().startswith(
             f"Do not use this model: always answering {answer} is"
         )
-
-
-@pytest.mark.parametrize("classes", [False, True])
-def test_a_model_may_have_no_landmark(classes):
-    """Of a target that similar rows differ in."""
-    X = np.repeat(np.arange(40.0), 2)[:, np.newaxis] + np.tile([0.0, 0.01], 40)[:, np.newaxis]
-    y = np.tile([-1.0, 1.0], 40)
-    model = (LandmarkClassifier if classes else LandmarkRegressor)(
-        {"name": "gaussian", "sigma": 1.0}, metric="none"
-    )
-    model.fit(X, np.where(y > 0, "up", "down") if classes else y)
-    assert len(model.landmarks_) == 0
-    assert model.transform(X).shape == (80, 0)
-    assert len(set(np.asarray(model.predict(X)).tolist())) == 1
-    assert model.model_.headline().startswith("Do not use this model: always answering")
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
@@ -162,10 +113,13 @@ def test_twins_and_constant_weights_change_nothing(tmp_path, task):
     frame = pd.DataFrame(X, columns=list("abc")).assign(y=y, id=[f"i{n}" for n in range(90)])
     twice = pd.concat([frame, frame], ignore_index=True)
     known = {"plain": frame, "twice": twice, "heavy": frame.assign(w=40.0)}
+    section = {"task": task, "landmarks": 30, "baselines": []}
     results = {}
-    for name, own in known.items():
-        data = {"weight": "w"} if name == "heavy" else {}
-        folder = finished(own, tmp_path / name, task, data)
+    for name, rows in known.items():
+        data = {"id": "id", "folds": 3}
+        if name == "heavy":
+            data["weight"] = "w"
+        folder = run_on(rows, tmp_path / name, "landmarks", section, data)
         selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
         point = metrics["curves"][0]["points"][-1]["validation"]
         results[name] = selection["landmarks"], selection["ridge"], point

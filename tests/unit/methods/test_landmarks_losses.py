@@ -133,18 +133,6 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
         assert np.isclose(results[-n:], 0.5).any()
 
 
-@pytest.mark.parametrize("bound", [None, 2.0])
-def test_landmarks_may_be_the_same_or_constant_without_a_ridge(bound):
-    K, y = rows(n_landmarks=3)
-    y = (y > np.median(y)) * 1.0
-    plain, _ = fitted(Margin(0.05, 2, True), K, y, bound=bound)
-    K = np.column_stack([K, K[:, :2], np.ones(len(y))])
-    twice, _ = fitted(Margin(0.05, 2, True), K, y, bound=bound)
-    assert (plain.minimum.status, twice.minimum.status) == ("converged", "converged")
-    if bound is None:
-        assert twice.minimum.value == pytest.approx(plain.minimum.value, abs=1e-9)
-
-
 def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
     K, y = rows(n_landmarks=6)
     K *= np.array([1.0, 3.0, 1.0, 0.3, 1.0, 1.0])

@@ -6,11 +6,10 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
 
-from distfms.methods.landmarks.likelihood import likely_process, unlikeliness
+from distfms.methods.landmarks.likelihood import unlikeliness
 from distfms.methods.landmarks.metric import learned_transform, mean_gradient_product
 from distfms.solve import logistic
 from distfms.solve.logistic import logistic_scores
-from distfms.solve.ridge import Ridges
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
@@ -63,28 +62,6 @@ def test_likelihood_of_scales():
     np.testing.assert_allclose(slope, approx_fprime(at, wanted, 1e-7), rtol=1e-4, atol=1e-5)
 
 
-def test_the_mean_of_the_likely_process_follows_the_target():
-    X, y = hidden()
-    process = likely_process(X.T, y[np.newaxis], np.ones(200))
-    Z = X * process.scales
-    K = np.exp(-0.5 * ((Z[:, np.newaxis] - Z) ** 2).sum(axis=2))
-    assert np.mean((K @ process.coefficients[0] + y.mean() - y) ** 2) < 0.1 * y.var()
-
-
-def test_ridges_are_those_of_the_literal_formula():
-    K = RNG.normal(size=(30, 4))
-    y = RNG.normal(size=(30, 2))
-    A = np.diag([1.0, 2.0, 3.0, 4.0])
-    ridges = np.array([10.0, 0.3, 0.0])
-    rows = (K - K.mean(axis=0)).T
-    target = y - y.mean(axis=0)
-    models = Ridges.of(rows @ rows.T / 30, rows @ target / 30, A)
-    for ridge, found in zip(ridges, models.weights(ridges), strict=True):
-        np.testing.assert_allclose(found, literal.ridge_weights(K, y, A, ridge), rtol=1e-6)
-    expected = np.swapaxes(models.weights(ridges), 1, 2) @ rows
-    np.testing.assert_allclose(models.predictions(ridges, rows), expected, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scores_are_those_of_logistic_regression(monkeypatch, n_classes):
     """Of scikit-learn, one class against the others; its penalty is that of the sum of losses."""
@@ -108,16 +85,3 @@ def test_scores_are_those_of_logistic_regression(monkeypatch, n_classes):
             model = LogisticRegression(C=share[0] / ridge, tol=1e-8, max_iter=1000)
             expected = model.fit(rows.T, own).decision_function(asked.T)
             np.testing.assert_allclose(score, expected, rtol=1e-3, atol=1e-3)
-
-
-def test_ridges_below_those_that_follow_noise_are_not_fitted():
-    rng = np.random.default_rng(0)
-    rows, asked = rng.normal(size=(2, 20, 30))
-    labels = [(own[0] + rng.normal(size=30) > 0.0) * 1.0 for own in (rows, asked)]
-    grid = np.logspace(1, -6, 8)
-    share = np.full(30, 1 / 30)
-    known = rows.var(axis=1), rows, labels[0][None], share, asked, labels[1][None]
-    found = logistic_scores(grid, *known)
-    same = [number for number in range(1, 8) if (found[number] == found[number - 1]).all()]
-    assert 0 < len(same) < 7
-    assert same == list(range(8 - len(same), 8))

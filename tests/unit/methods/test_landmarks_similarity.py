@@ -38,13 +38,6 @@ def test_formulas(name):
         np.testing.assert_array_equal(narrow, np.eye(4))
 
 
-def test_parameters_have_defaults_and_are_told_apart():
-    assert dict(plain("sigmoid").similarity.parameters) == {"a": 0.25, "r": -1.0}
-    assert dict(plain("gaussian").similarity.parameters) == {"sigma": 1.7}
-    assert Similarity("gaussian", (("sigma", 2.0),)).label == "gaussian(sigma 2)"
-    assert Similarity("manhattan").label == "manhattan"
-
-
 @pytest.mark.parametrize("name", NAMES[1:4])
 @pytest.mark.parametrize("offset", [1e7, 1.6e9])
 def test_offsets_of_columns_cost_no_digits(name, offset):

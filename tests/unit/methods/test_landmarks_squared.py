@@ -6,7 +6,6 @@ import pytest
 from distfms.engine.local import SerialPool
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
@@ -104,14 +103,6 @@ def test_copies_of_a_landmark_are_not_chosen_twice():
     assert len(order) == 9
     assert set(order.tolist()) == set(range(9))
     assert len(greedy(problem_of(K, np.full(len(y), 4.0)), 3, 0.0)) == 0
-
-
-def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
-    X = np.array([[1.0, -1.0]])
-    y = np.array([4.0, 8.0])
-    mapping = LandmarkMap(Similarity("linear"), *np.array([[0.0], [1.0], [0.0]]), X.T)
-    found, n_guarded = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
-    assert (found.tolist(), n_guarded) == ([6.0, 6.0], 2)
 
 
 def test_a_problem_is_kept_for_all_options_but_the_landmarks():

@@ -4,7 +4,6 @@ import pytest
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.method import METHOD
-from distfms.report.page import Figure
 from tests.unit.report.checks import check_page, manifest, plain, tables
 
 
@@ -121,10 +120,6 @@ def headline(selection, metrics):
 
 def sections(selection, metrics):
     return figures.sections(finished(selection, metrics))
-
-
-def figures_of(found):
-    return [block for s in found for block in s.blocks if isinstance(block, Figure)]
 
 
 def render(selection, metrics):
@@ -282,15 +277,3 @@ def test_tables_of_the_page():
     losses = [[*row.values()][3:6] for row in baselines.rows]
     assert losses == [[70, 76, 82], [74, None, 84], [75, 78, None]]
     assert "100 among the training objects, 100 among those held out" in baselines.caption
-
-
-def test_a_thousand_attributes_stay_readable():
-    many = selection()
-    many["attributes"] += [
-        {**many["attributes"][i % 4], "name": f"a_{i}_{'x' * 80}"} for i in range(1500)
-    ]
-    many["repeats"] = {a["name"]: 1 + i % 3 for i, a in enumerate(many["attributes"])}
-    found = sections(many, metrics())
-    captions = " ".join(figure.caption for figure in figures_of(found))
-    assert "The first 30 with most judgments; 1,474 more are in the table." in captions
-    assert len(tables(found)["All attrib"].rows) == 1000

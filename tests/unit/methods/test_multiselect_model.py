@@ -125,12 +125,3 @@ def test_units_of_an_attribute_do_not_matter(psd, model, factor):
     np.testing.assert_allclose(other[1], loss, rtol=1e-8)
     np.testing.assert_allclose(other[2], values, rtol=1e-8)
     np.testing.assert_allclose(other[3] * units, weights, rtol=1e-7)
-
-
-def test_a_refit_of_small_and_large_numbers_is_least_squares():
-    rng = np.random.default_rng(3)
-    columns = np.stack([rng.normal(5e4, 2e4, 300), rng.uniform(0, 1, 300), np.full(300, 0.1)])
-    label = 2e-5 * columns[0] + 3.0 * columns[1]
-    statistics = refit_statistics(ragged(columns.T[:, :, None]), label, [1, 1, 1])
-    found = refit(statistics, "abc", [1, 1, 1])
-    np.testing.assert_allclose(found.weights, [2e-5, 3.0, 0.0], rtol=1e-9)

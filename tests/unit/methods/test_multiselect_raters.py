@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from distfms import FeatureMultiSelector
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.evaluate import noise_correlations
-from distfms.methods.multiselect.judged import Trained
 from distfms.methods.multiselect.same_raters import rater_remarks
 from distfms.solve.buying import full_objective
 from distfms.solve.same_purchases import SameState
@@ -93,16 +92,6 @@ def test_one_rater_for_all_of_an_object_is_refused():
         rater_remarks(summary(judgments, label), "same")
     assert rater_remarks(summary(judgments, label, raters=False), "same") == []
     assert rater_remarks(summary(*crowd(0, 30, 2)), "same") == []
-
-
-def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training():
-    alone = np.full(3, np.nan)
-    apart = ~np.eye(3, dtype=bool)
-    trained = Trained(alone, np.ones(3), np.full((3, 3), 7.0))
-    for k, untold in ((1, True), (2, False)):
-        found = trained.estimates(summary(*crowd(0, 30, k))).noise_covariance
-        assert found is not None
-        assert (found[apart] == 7.0).all() == untold
 
 
 # --- the estimator ------------------------------------------------------------------------------

@@ -79,13 +79,6 @@ def test_a_row_is_predicted_alike_among_any_others(seed, share, held):
 MODEL = model_of(*rows_of(3))
 
 
-@given(exponents=st.lists(st.integers(-40, 40), min_size=D, max_size=D))
-def test_units_of_attributes_change_no_prediction_of_rows_with_gaps(exponents):
-    rows, y = rows_of(3)
-    units = 2.0 ** np.array(exponents)[:, None]
-    np.testing.assert_array_equal(model_of(rows * units, y)(rows * units), MODEL(rows))
-
-
 def test_rows_of_many_attributes_with_gaps(monkeypatch):
     rows, y = rows_of(2)
     monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 2)  # in Krylov spaces, of A as it is
@@ -93,22 +86,6 @@ def test_rows_of_many_attributes_with_gaps(monkeypatch):
     assert np.linalg.eigvalsh(found.gaps.gram)[0] > 0
     partly = np.isnan(rows).any(axis=0)
     assert np.mean((found(rows)[0] - y)[partly] ** 2) < 0.6 * y.var()
-
-
-def test_what_tells_nothing_is_predicted_by_the_mean():
-    rows = rows_of(0)[0]
-    partly = []
-    for seed in range(8):
-        y = np.random.default_rng(seed).normal(size=N)
-        away = model_of(rows, y)(rows)[0] - y.mean()
-        partly.append(np.abs(away[np.isnan(rows).any(axis=0)]).max())
-    assert sorted(partly)[4] < 1e-12  # exactly, but where chance is on the side of a few weights
-    assert max(partly) < 0.5
-
-
-def test_nothing_was_seen():
-    none = Gaps(np.arange(2), np.eye(2), np.ones(2), np.ones(2), np.array([1.0, 2.0, 3.0]))
-    np.testing.assert_array_equal(none.weights(np.zeros((3, 2), dtype=bool)), np.zeros((3, 2)))
 
 
 def normal_of(rows, y):

@@ -163,6 +163,13 @@ def _values_of_all_sets(X, Y, groups):
     return {s: explained(X, Y, own, 0.0) if own else 0.0 for s, own in columns.items()}
 
 
+def test_a_set_of_few_groups_and_a_given_order_keep_to_their_limits():
+    problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([10.0, 0.5, 1, 1, 1, 1])))
+    assert len(best_set(problem, 100.0, max_groups=2)) == 2
+    assert sequence(problem, "given", order=[0, 1], budget=5.0).order.tolist() == [1]
+    assert len(best_set(problem, 0.2)) == 0
+
+
 @pytest.mark.parametrize(
     ("prices", "expected"),
     [

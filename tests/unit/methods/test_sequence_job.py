@@ -19,11 +19,12 @@ from distfms.methods.frame.rows import (
     section_roles,
 )
 from distfms.methods.sequence import form
-from distfms.methods.sequence.evaluate import thinned
+from distfms.methods.sequence.evaluate import SequenceCurve, compared, thinned
 from distfms.methods.sequence.options import OrderRule, SequenceOptions, parse_rule
 from distfms.methods.sequence.problem import FeatureGroups, Scaling, SequenceOutline
 from distfms.solve.costs import GroupCosts
 from distfms.spec import DataSection, parse_section
+from tests.reference.sequence import comoments, correlated, make_problem, search
 
 
 def options(**content):
@@ -130,6 +131,43 @@ def test_thinned(n, limit):
     assert (kept[0], kept[-1]) == (0, n - 1)
     assert len(kept) == min(n, limit)
     assert (np.diff(kept) > 0).all()
+
+
+def compare():
+    X, Y, groups = correlated(np.random.default_rng(4), 300, [2, 1, 3, 1])
+    train = make_problem(X[:200], Y[:200], groups, [4.0, 1.0, 2.0, 9.0])
+    paths = {name: search(train, name) for name in ("fr-blind", "omp")}
+    test = comoments(X[200:], Y[200:])
+    curves = {
+        name: SequenceCurve(
+            p.groups,
+            p.fitted,
+            p.curve_cost,
+            {"train": {"explained_variance": p.curve_value}, "test": p.held_out(test)},
+        )
+        for name, p in paths.items()
+    }
+    return curves, compared(curves, {"oracle": next(iter(curves)), "oracle:omp": "omp"})
+
+
+def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():
+    curves, metrics = compare()
+    omp = curves["omp"]
+    alpha = metrics["alpha"]["alpha"]
+    cut = omp.cost[np.argmax(omp.value >= alpha * omp.value[-1])]
+    own = curves["fr-blind"]
+    first = own.cost[np.argmax(own.value >= alpha * own.value[-1])]
+    assert metrics["alpha"] == {"alpha": alpha, "stopping_cost": first, "cut": cut}
+    assert 0.95 <= alpha < 1.0
+    x = np.linspace(0, cut, 200_001)
+    for name, curve in curves.items():
+        entry = metrics["timeliness"][name]
+        share = np.interp(x, curve.cost, curve.value).mean() / curve.value[-1]
+        assert entry["alpha_timeliness"] == pytest.approx(share, rel=1e-4)
+        test = curve.scores["test"]["explained_variance"]
+        share = np.interp(x, curve.cost, test).mean() / test[-1]
+        assert entry["test_alpha_timeliness"] == pytest.approx(share, rel=1e-4)
+    assert metrics["timeliness"]["oracle"]["test_alpha_timeliness"] is None
 
 
 def test_oracles_are_of_a_rule_that_is_compared_too():

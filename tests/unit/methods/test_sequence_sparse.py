@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.sparse import KKT, lasso_of, lasso_path, sparse_sequence
-from tests.reference.sequence import correlated, lasso_violation, make_problem, standardised
+from tests.reference.sequence import correlated, lasso_violation, make_problem, search, standardised
 
 COSTS = [3.0, 1.0, 2.0, 0.5]
 
@@ -25,6 +26,16 @@ def test_solutions_are_those_of_the_paper_s_objective(share, n_targets):
     w, violation = lasso.solve(share * first, np.zeros_like(lasso.target))
     penalty = 2 * len(X) * share * first
     assert max(violation, lasso_violation(X, Y, groups, COSTS, penalty, w)) <= KKT
+
+
+def test_the_path_is_a_sequence_refitted_like_others():
+    problem, *_ = case(3)
+    path = search(problem, "sparse")
+    again = sequence(problem, "given", order=lasso_path(problem).order)
+    np.testing.assert_array_equal(path.curve_value, again.curve_value)
+    np.testing.assert_array_equal(path.curve_cost, again.curve_cost)
+    short = search(problem, "sparse", max_groups=2)
+    assert short.groups == path.groups[:2]
 
 
 def test_groups_that_never_enter_come_last_with_a_note():

@@ -57,23 +57,6 @@ def test_of_sequences(kind, signal, n_groups, priced, folds):
     check(model.fit(frame, y), is_useful=signal > 0 and folds > 0)
 
 
-@pytest.mark.parametrize(
-    ("signal", "n_attributes", "costs", "folds"),
-    [(2.0, 2, {}, 3), (2.0, 8, {"default": 2.5}, 3), (0.0, 8, {}, 3), (2.0, 3, {}, 0)],
-)
-def test_of_multiselections(signal, n_attributes, costs, folds):
-    frame = table(signal, n_attributes, long_names=True)
-    y = frame.pop("score")
-    rng = np.random.default_rng(1)
-    judged = pd.DataFrame(
-        {name: [*(frame[name].to_numpy()[:, None] + rng.normal(size=(N, 3)))] for name in frame}
-    )
-    budget = 6 * costs.get("default", 1)
-    model = distfms.FeatureMultiSelector(budget=budget, costs=costs, folds=folds)
-    said = check(model.fit(judged, y), is_useful=signal > 0 and folds > 0)
-    assert ("at a cost of" in said) == bool(costs)
-
-
 @pytest.mark.parametrize(("signal", "folds", "few"), [(2.0, 3, 2), (0.0, 3, 2), (2.0, 0, 4)])
 def test_of_few_attributes(signal, folds, few):
     frame = table(signal, 6, long_names=True)

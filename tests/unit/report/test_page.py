@@ -70,13 +70,3 @@ def test_numbers_are_right_aligned_and_text_is_not():
     assert '<td>a</td><td class="n" data-v="1">1</td><td>yes</td>' in html
     assert '<td class="n" data-v="0.5">50%</td></tr>' in html
     assert '<th scope="col">Mixed</th><th scope="col" class="n">Share</th></tr>' in html
-
-
-def test_long_tables_scroll_and_long_names_are_cut_but_not_lost():
-    for n_rows, scrolls in ((16, False), (17, True)):
-        html = one_block(Table([{"i": i} for i in range(n_rows)], "t"))
-        assert ('class="scroll long"' in html) is scrolls
-    name = "x" * 200
-    html = one_block(Table([{"Name": name}], "t"))
-    assert f'title="{name}"' in html
-    assert f"<td>{name}" not in html

@@ -125,6 +125,16 @@ def test_what_is_counted():
     case.assert_literal(case.whole, 1e-12)
 
 
+def test_some_attributes_with_all_are_rows_of_the_whole():
+    for ragged in (False, True):
+        case = made(3, ragged=ragged)
+        whole = case.whole.estimates()
+        halves = [case.part(s, t, attributes=slice(1, 3)) for s, t in ((0, 25), (25, 40))]
+        some = halves[0].merge(halves[1]).estimates()
+        np.testing.assert_allclose(some.external, whole.external[1:3], atol=1e-12)
+        np.testing.assert_allclose(some.noise_covariance, whole.noise_covariance[1:3], atol=1e-12)
+
+
 def test_scaled_take():
     case = made(4, ragged=True)
     first = case.part(0, 25)
