@@ -111,8 +111,8 @@ class DataSection(Section):
     variable. Relative paths start at the current directory. CSV (`.csv`, `.tsv`), JSON lines
     (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and workbooks (`.xlsx`, `.ods`, …; with the
     extra `distfms[excel]`; `book.xlsx#2024` is one sheet), also gzipped, are converted to Parquet
-    once. Of a folder only the first of these formats that it has is read; Parquet comes before all.
-    Keys of its folders, as of `year=2024/region=n`, are columns.
+    once. Of a folder only files of one format are read: Parquet, or else the first of these that it
+    has. Folders named `key=value`, as in `year=2024/region=n`, become columns.
     """
     builtin: str | None = None
     """Embedded dataset to try things out with, instead of a path: `breast-cancer`, `diabetes`,
@@ -123,7 +123,7 @@ class DataSection(Section):
     `only` these digits.
     """
     long: LongForm | None = None
-    """Columns of files in long form; the judgments are converted once."""
+    """Columns of judgments in long form, one judgment a row; they are converted once."""
     target: tuple[str, ...] = ()
     """Column(s) to predict. Leave it out with `long` or `builtin` data."""
     id: str | None = None
@@ -133,7 +133,7 @@ class DataSection(Section):
     query: str | None = None
     """Column with the query of a row; rows of one query stay in one fold."""
     time: str | None = None
-    """Column with the time of a row."""
+    """Column with the time of a row, for retraining."""
     features: tuple[str, ...] = ("*",)
     """Names or globs of the columns to use, in this order; by default all without another role.
     Globs skip the index of a pandas frame; to use it, name it.
@@ -141,11 +141,12 @@ class DataSection(Section):
     exclude: tuple[str, ...] = ()
     """Names or globs of columns to leave out."""
     numbers: tuple[str, ...] = ()
-    """Columns of text to read as numbers: marks between thousands are left out, and a unit that all
-    have (`$`, `%`); words such as `unknown`, `n/a`, `?` are missing values, `<5` and `>5` are 5.
+    """Columns of text to read as numbers. Thousands separators, and a unit that all values have
+    (`$`, `%`), are ignored; words such as `unknown`, `n/a`, `?` count as missing, `<5` and `>5` as
+    5.
     """
     text: tuple[str, ...] = ()
-    """Columns to read as text: of CSV, or of whole numbers that are codes."""
+    """Columns to read as text: columns of CSV files, or whole numbers that are codes."""
     missing: Literal["error", "drop", "mean", "pairs"] = "error"
     """What to do with missing values: refuse them, drop their rows, replace them with the column's
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).
@@ -245,18 +246,17 @@ class EngineSection(Section):
     processes: bool = False
     """Run local tasks in processes instead of threads."""
     actors: Literal["auto", "always", "never"] = "auto"
-    """Which work goes to actors, that keep what they need in memory: evaluations on folds, chains,
+    """Which work is given to actors, which keep their data in memory: evaluations on folds, chains,
     fits by passes, candidates of a search, co-moments of similarities. `auto` uses them where one
-    process is too small, or slower even though actors take seconds to start, and on Ray for
-    co-moments of similarities; `always` wherever there is such work, `never` nowhere. The event
-    `pool` says for each what was decided, and why.
+    process is too small, or slower although actors take seconds to start, and on Ray for
+    co-moments of similarities; `always` for all such work, `never` for none. The event `pool` says
+    what was decided for each, and why.
     """
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often to retry a task after a transient error."""
     cache: bool = True
-    """Keep partial statistics on disk, so that later jobs read only new partitions. Where these
-    statistics would take more than 64 MiB and than the files, only those that sum up 32
-    partitions are kept.
+    """Keep partial statistics on disk, so that later jobs read only new partitions. Where they
+    would take more than 64 MiB and more than the files, only sums over 32 partitions are kept.
     """
     memory: Size | None = None
     """Memory the job may use, such as `4GiB`; by default all of the machine's."""
@@ -316,7 +316,7 @@ class TuneSection(Section):
 
 
 class Forgetting(Section):
-    """Which partitions count, and how much; `all` instead weighs all equally.
+    """Which partitions count, and how much; `all` in place of this section: all of them, equally.
 
     The age of a partition is counted back from the newest one: in partitions, in the order of the
     data, or in days, by `data.time` or else by the date in the file's name.
@@ -346,8 +346,8 @@ class GateSection(Section):
     max_drift: Positive | None = None
     """Largest drift allowed between a new or changed file (with `data.time`, one day of it) and the
     data behind the current model: in a column's mean (in standard deviations), standard deviation
-    (as a logarithm) or correlation with the target. By chance alone, the mean of n rows is about
-    1/√n off: for small files, set a larger bound or `data.time`.
+    (as a logarithm) or correlation with the target. By chance alone, the mean of n rows differs
+    by about 1/√n: for small files, set a larger bound or `data.time`.
     """
     min_rows: Annotated[int, Field(ge=0)] = 1
     """Fewest rows required in new and changed partitions."""
@@ -497,7 +497,7 @@ def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
 
 def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dict[str, Any]:
     if section is not None and not isinstance(section, Mapping):
-        raise SpecError(f"--set {dotted}: `{keys[0]}` is inside something that is not a section.")
+        raise SpecError(f"--set {dotted}: what holds `{keys[0]}` is not a section with keys.")
     result = dict(section or {})
     first, *inner = keys
     if inner:
@@ -511,7 +511,7 @@ def parse_section(model: type[S], content: Any, section: str) -> S:
     if content is None:
         content = {}
     if not isinstance(content, Mapping):
-        raise SpecError(f"`{section}` is a section with keys; found {content!r}.")
+        raise SpecError(f"`{section}` must be a section with keys; found {content!r}.")
     try:
         return model.model_validate(dict(content))
     except ValidationError as error:

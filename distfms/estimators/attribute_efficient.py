@@ -225,7 +225,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 saved = decode(file.read())
             spec, names, n_examples = saved["spec"], saved["names"], saved["n_examples"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
+            raise DataError(f"{path} holds no session: name a file that `save` wrote.") from error
         self._require_spec(spec, f"The state in {path}")
         with in_words_of_python(self._method):
             self._begin(names, n_examples)

@@ -250,7 +250,7 @@ def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
         divided = list(np.ravel(values.to_delayed()))
         if len(divided) != len(parts):
             raise DataError(
-                f"X has {len(parts)} chunks and y (or the weights) {len(divided)}: chunk them "
+                f"X has {len(parts)} chunks, but y (or the weights) {len(divided)}: chunk them "
                 "alike."
             )
         return divided
@@ -258,7 +258,9 @@ def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
         lengths = dask.compute(*map(dask.delayed(len), parts))
     values = np.asarray(values)
     if sum(lengths) != len(values):
-        raise DataError(f"X has {sum(lengths)} rows, y (or the weights) {len(values)}.")
+        raise DataError(
+            f"X has {sum(lengths)} rows, but y (or the weights) {len(values)}: give one for each."
+        )
     bounds = np.cumsum([0, *lengths])
     return [dask.delayed(values[start:stop]) for start, stop in itertools.pairwise(bounds)]
 
@@ -307,7 +309,9 @@ def column_names(X: Any) -> list[str]:
     if kind_of(X) == "parquet":
         return list(open_dataset(X).schema.names)
     if "frame" not in kind_of(X):
-        raise DataError("y, sample_weight or groups names a column, but X has no named columns.")
+        raise DataError(
+            "y, sample_weight or groups names a column, but X has no named columns: give a frame."
+        )
     columns = getattr(X, "column_names", None) or getattr(X, "columns", X)
     # An index of pandas takes a call for each name that it is asked for.
     names = [str(name) for name in (np.asarray(columns) if hasattr(columns, "dtype") else columns)]

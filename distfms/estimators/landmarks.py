@@ -335,8 +335,8 @@ def _refuse_texts(y: Any) -> None:
     texts = {value for value in values.ravel()[:100].tolist() if isinstance(value, str)}
     if len(texts) > 1:
         raise DataError(
-            "The target holds texts, whose order nothing tells: give numbers, or an ordered "
-            "categorical of pandas."
+            "The target holds texts without an order: give numbers, or an ordered categorical "
+            "of pandas."
         )
 
 

@@ -192,7 +192,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             return {}
         kind = kind_of(X)
         if kind not in ("array", "frame"):
-            raise DataError("raters of files and Dask collections are columns of X or `positions`.")
+            raise DataError(
+                "For files and Dask collections, raters must be columns of X or `positions`."
+            )
         rows = [list(row) for row in raters]
         cells = itertools.chain.from_iterable(rows)
         if not any(isinstance(ids, list | tuple | np.ndarray) for ids in cells):

@@ -221,7 +221,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         mask = self._get_support_mask(budget)
         if kind == "parquet":
             raise DataError(
-                "transform does not take Parquet files; read the columns of get_support."
+                "transform takes no Parquet files: read the columns of `get_support` from them."
             )
         if "frame" in kind:
             frame = without(X, self._taken) if are_named(X) else X
@@ -388,5 +388,7 @@ def _patterns(value: Any, columns: Sequence[str]) -> list[str]:
     listed: Sequence[Any] = [value] if isinstance(value, str | int | np.integer) else list(value)
     for item in listed:
         if isinstance(item, int | np.integer) and not 0 <= item < len(columns):
-            raise DataError(f"groups names column {item}; there are {len(columns)}, from 0.")
+            raise DataError(
+                f"groups names column {item}, but X has {len(columns)}, counted from 0."
+            )
     return [i if isinstance(i, str) else columns[int(i)] for i in listed]

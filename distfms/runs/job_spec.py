@@ -49,19 +49,19 @@ class OutputSection(Section):
     variable DISTFMS_REGISTRY overrides it.
     """
     storage_options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to fsspec, for URLs. `${NAME}` is replaced by an environment variable, which secrets
-    have to be in.
+    """Passed to fsspec, for URLs. `${NAME}` is replaced by an environment variable; secrets must be
+    written so.
     """
     cache_bytes: Size = Field(default="10GiB", validate_default=True)
-    """Largest size of what is kept for later runs, partial statistics (`engine.cache`) and
-    converted files, such as `10GiB`; at the end of a run, the least recently used are deleted.
+    """Largest size of all that is kept for later runs: partial statistics (`engine.cache`) and
+    converted files. At the end of a run, the least recently used are deleted.
     """
     keep_runs: Annotated[int, Field(ge=1)] | None = None
     """Number of runs of the job to keep; by default all. At the end of a run, older ones are
     deleted, except those of the current model and the one before it.
     """
     tracking: Literal["mlflow"] | None = None
-    """Log each finished run to MLflow: options, metrics, and its files but for statistics."""
+    """Log each finished run to MLflow: options, metrics, and files except statistics."""
     mute: tuple[Annotated[str, Field(pattern=r"^N\d{3}$")], ...] = ()
     """Codes of notes that are not shown, such as `[N014]`; `distfms explain` lists them."""
 
@@ -96,8 +96,8 @@ class TopKeys(Section):
     """Seed of all random streams of the job."""
 
     preset: Literal["paper"] | None = None
-    """`paper` sets what the experiments of the method's paper did, where the spec does not say:
-    options of the method, folds, and a grid. `distfms check` lists it.
+    """`paper` sets what the spec leaves out as in the experiments of the method's paper: options of
+    the method, folds and a grid. `distfms check` lists them.
     """
 
     @field_validator("name")

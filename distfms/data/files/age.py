@@ -95,7 +95,7 @@ def _date_in(name: str) -> datetime:
         except ValueError:
             continue
     raise DataError(
-        f"`retrain.forget` counts days, and the name {name} holds no date such as 2026-01-31. Put "
+        f"`retrain.forget` counts days, but the name {name} holds no date such as 2026-01-31. Put "
         "the date into the name of the file or its folder, set `data.time`, or count `partitions`."
     )
 
@@ -108,7 +108,10 @@ def _latest(dataset: Dataset, part: Partition, time: str) -> datetime:
         leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
         columns = [leaf.name if leaf.name == leaf.path else None for leaf in leaves]
         if time not in columns:
-            raise DataError(f"The file {part.called} has no column {time!r} (`data.time`).")
+            raise DataError(
+                f"The file {part.called} has no column {time!r} (`data.time`): "
+                "name one that all files have."
+            )
         column = columns.index(time)
         statistics = [metadata.row_group(g).column(column).statistics for g in part.row_groups]
     values: Sequence[Any] = [s.max for s in statistics if s is not None and s.has_min_max]

@@ -154,11 +154,12 @@ class _LabelRule:
         """Return the attributes of the result, by name."""
         if self.attribute is not None and self.attribute not in names:
             raise DataError(
-                f"no judgment of attribute {self.attribute!r}.{nearest(self.attribute, names)}"
+                f"There is no judgment of the attribute {self.attribute!r}, the label."
+                f"{nearest(self.attribute, names)}"
             )
         attributes = [name for name in names if self.column is not None or name != self.attribute]
         if not attributes:
-            raise DataError("no attribute is left besides the label.")
+            raise DataError("No attribute is left besides the label: add judgments of others.")
         return tuple(attributes)
 
 
@@ -278,7 +279,7 @@ class _Rows:
                 self.insert("judged", judged)
                 place += n
         if not place:
-            raise DataError("the source holds no judgments.")
+            raise DataError("The files hold no judgments: check `data.path` and `data.long.value`.")
 
     @property
     def attributes(self) -> list[str]:
@@ -298,8 +299,8 @@ class _Rows:
         clash = next((name for name in schema.names if schema.names.count(name) > 1), None)
         if clash is not None:
             raise DataError(
-                f"two columns of the result would be named {clash!r} (id {self.form.object!r}, "
-                f"label {self.rule.name!r}, attributes); rename one or leave the attribute out."
+                f"Two columns would be named {clash!r}: the id is {self.form.object!r}, the label "
+                f"{self.rule.name!r}, and each attribute has a column. Rename one in the files."
             )
         return schema
 
@@ -314,7 +315,7 @@ class _Rows:
                     f"{first} ORDER BY 3, 2, place LIMIT 1"
                 )
                 raise DataError(
-                    f"rater {worker!r} judged attribute {attribute!r} of object {object_id!r} more "
+                    f"Rater {worker!r} judged attribute {attribute!r} of object {object_id!r} more "
                     "than once: set `data.long.duplicates` to `first` to keep the first, or to "
                     "`keep` for all."
                 )
@@ -338,8 +339,8 @@ class _Rows:
                 two = "SELECT object, label, other FROM labelled WHERE differs ORDER BY 1 LIMIT 1"
                 for thing, one, other in self.found(two):
                     raise DataError(
-                        f"object {thing!r} has two labels in column {rule.column!r}: "
-                        f"{one:g} and {other:g}."
+                        f"The object {thing!r} has two labels in the column {rule.column!r}, "
+                        f"{one:g} and {other:g}: correct one of them."
                     )
         else:
             self.found("CREATE TABLE labelled AS SELECT DISTINCT object, NULL AS label FROM judged")
@@ -348,7 +349,7 @@ class _Rows:
         counted = "count(*), count(is_kept), count_if(is_spread)"
         ((n, n_kept, n_spread),) = self.found(f"SELECT {counted} FROM objects")
         if not n_kept:
-            raise DataError(f"none of the {n} objects has a label.")
+            raise DataError(f"None of the {n} objects has a label: check `data.long.label`.")
         self.counts.update(n_objects=n_kept, n_unlabelled=n - n_kept, n_spread=n_spread)
         if labels:
             lone = "SELECT count(*) FROM labelled ANTI JOIN objects USING (object)"
@@ -364,7 +365,8 @@ class _Rows:
         twice = "SELECT object FROM labelled GROUP BY 1 HAVING count(*) > 1 ORDER BY 1 LIMIT 1"
         for (object_id,) in self.found(twice):
             raise DataError(
-                f"object {object_id} has more than one row in the labels {self.form.labels}."
+                f"The object {object_id} has several rows in the labels {self.form.labels}: keep "
+                "one."
             )
         self.found("DELETE FROM labelled WHERE label IS NULL")
 

@@ -335,8 +335,8 @@ def _require_codes(kind: pa.DataType, name: str, file: File) -> None:
     """Refuse to read numbers as text that have more than one form."""
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise DataError(
-            f"The column {name!r} of {file.called} holds {kind}, which cannot be read "
-            "as text: take it out of `data.text`, or write it as text."
+            f"The column {name!r} of {file.called} holds {kind}, which cannot be read as "
+            "text: remove it from `data.text`, or write it as text."
         )
 
 

@@ -43,7 +43,7 @@ def key_types(
             if name not in keys:
                 raise DataError(
                     f"The file {file.called} is in no folder {name}=…, unlike others: "
-                    "put all files of a dataset into folders of the same keys."
+                    "put all files of a dataset in folders with the same keys."
                 )
         values = {keys[name] for keys in each} - {None}
         if values and all(_DATE.fullmatch(value or "") for value in values):

@@ -207,8 +207,8 @@ def readable(path: str, form: str = "Parquet") -> Iterator[None]:
         # So Python calls encodings of a byte a character.
         encoding = "UTF-8 or Windows-1252" if error.encoding == "charmap" else error.encoding
         raise DataError(
-            f"The file {path} holds the byte 0x{error.object[error.start]:02x}, which no text in "
-            f"{encoding} holds there: save it again as UTF-8."
+            f"The file {path} holds the byte 0x{error.object[error.start]:02x}, which is not valid "
+            f"in {encoding}: save it again as UTF-8."
         ) from error
     except Exception as error:
         # The clients of remote storage have errors of their own.

@@ -42,7 +42,8 @@ class LongSource:
         """Check that each file has the columns; the first one decides about objects."""
         named = {role: name for role, name in roles.items() if name is not None}
         if len(set(named.values())) < len(named):
-            raise DataError(f"one column is named for two roles: {named}.")
+            listed = ", ".join(f"{role}: {name}" for role, name in named.items())
+            raise DataError(f"`data.long` names one column for two roles: {listed}.")
         for file in files:
             columns = copies.columns(file)
             for role, name in named.items():
@@ -88,14 +89,15 @@ class LongSource:
         if role in ("object", "attribute"):
             empty = pc.is_null(column, nan_is_null=True).cast(pa.uint8())
             _refuse_first(
-                number_view(empty) > 0, f"column {name!r} of {path} has no value in", first_row
+                number_view(empty) > 0, f"The column {name!r} of {path} has no value in", first_row
             )
         kind = self.object_type if role == "object" else pa.string()
         try:
             return column.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
-                f"column {name!r} of {path} does not hold {kind}, unlike the first file: {error}"
+                f"The column {name!r} of {path} cannot be read as {kind}, its type in the first "
+                f"file: {error}"
             ) from error
 
 
@@ -105,24 +107,28 @@ class LongSource:
 def _require_column(names: Sequence[str], name: str, role: str, where: str) -> None:
     """Refuse a table that has none or several columns of a name."""
     if name not in names:
-        raise DataError(f"{where} has no column {name!r} ({role}).{nearest(name, names)}")
+        raise DataError(
+            f"{where} has no column {name!r} (`data.long`, {role}).{nearest(name, names)}"
+        )
     if list(names).count(name) > 1:
-        raise DataError(f"{where} has several columns named {name!r}.")
+        raise DataError(f"{where} has several columns named {name!r}: rename all but one.")
 
 
 def _as_numbers(array: pa.Array, name: str, path: str, first_row: int) -> np.ndarray:
     """Convert numbers, booleans, or text that holds numbers to float64, missing values to NaN."""
     if pt.is_temporal(array.type) or pt.is_nested(array.type):
-        raise DataError(f"column {name!r} of {path} holds {array.type}, not numbers.")
+        raise DataError(
+            f"The column {name!r} of {path} holds {array.type}, not numbers: name another."
+        )
     try:
         numbers = as_floats(array)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         row, text = next((r, t) for r, t in enumerate(array.to_pylist()) if not _is_number(t))
         raise DataError(
-            f"column {name!r} of {path} is not numeric: row {first_row + row} (counted from 0) "
-            f"holds {text!r}."
+            f"The column {name!r} of {path} is not numeric: row {first_row + row} (counted from 0) "
+            f"holds {text!r}. Correct it or leave the row out."
         ) from error
-    _refuse_first(np.isinf(numbers), f"column {name!r} of {path} is infinite in", first_row)
+    _refuse_first(np.isinf(numbers), f"The column {name!r} of {path} is infinite in", first_row)
     return numbers
 
 

@@ -103,8 +103,8 @@ def _resolve(item: str, place: Location, say: Callable[[str], None]) -> tuple[Lo
     file = places.file_entry(place)
     if file is not None and place.name.startswith("~$"):
         raise DataError(
-            f"{item} is the lock of a workbook that is open elsewhere: name the workbook, "
-            f"{place.name[2:]}."
+            f"{item} is the lock file of a workbook that is open elsewhere: name the workbook "
+            f"itself, {place.name[2:]}."
         )
     if file is not None:
         return place.parent, [file]
@@ -141,7 +141,7 @@ def _folder(root: Location, say: Callable[[str], None]) -> list[File]:
         f" (it holds {len(visible)} other files, for example {visible[0].name})" if visible else ""
     )
     raise DataError(
-        f"There is no file of data in the folder {root}{example}: names must end in "
+        f"There is no data file in the folder {root}{example}: names must end in "
         f"{', '.join(chain(*_ENDINGS))}, and those that start with _, . or ~$ are passed over."
     )
 

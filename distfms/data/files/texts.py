@@ -223,8 +223,8 @@ def as_numbers(column: pa.ChunkedArray, name: str, path: str, form: NumberForm) 
         of_form += f" and the unit {form.unit}" if form.unit else ""
         raise DataError(
             f"The column {name!r} of {path} has {text!r}, which is neither a number {of_form}, as "
-            "in the rows before, nor a word for a missing value: correct it, or take the column "
-            "out of `data.numbers`."
+            "in the rows before, nor a word for a missing value: correct it, or remove the "
+            "column from `data.numbers`."
         )
     return numbers
 

@@ -60,7 +60,7 @@ def require_divided(
     n_usable = sum(n > 1 for n in folds)
     if key is not None and len(folds) > 1 and n_usable == 1:
         raise DataError(
-            f"Of {len(folds)} folds, one has at least two of the {n_train:,} {rows} to train on "
+            f"Only one of {len(folds)} folds has two or more of the {n_train:,} {rows} to train on "
             f"in {place}.{together}"
         )
 
@@ -178,7 +178,7 @@ def _hash_arrow(keys: Any) -> np.ndarray:
     ):
         raise DataError(
             f"The column that decides the folds holds {dtype}, which cannot be hashed: name an id "
-            "or query column of integers, strings or dates."
+            "or query column of whole numbers, text or dates."
         )
     keys = keys.cast(pa.large_binary())
     _, offsets, data = keys.buffers()

@@ -176,8 +176,8 @@ def detect_layout(
             lists[name] = column
         elif position in numbered.setdefault(name, {}):
             raise SpecError(
-                f"The columns {numbered[name][position]!r} and {column!r} are the same judgment: "
-                "drop one."
+                f"The columns {numbered[name][position]!r} and {column!r} hold the same "
+                "judgment: exclude one."
             )
         else:
             numbered[name][position] = column

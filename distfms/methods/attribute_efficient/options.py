@@ -58,13 +58,13 @@ class AttributeEfficientOptions(Section):
     the square of the number of attributes are no more than 5e7 (5,500 rows, 10 of 30), the penalty
     is the ridge and units are deviations; otherwise that of pairs. Folds choose the share (0, ¼, ½,
     ¾, 1), or the mean of the target; without folds it is the linear model. A normal model predicts
-    labels of −1 and 1 by their expected values, between these. Asked for, `pairs` takes up to 5,000
+    labels of −1 and 1 by their expected values, between these. By name, `pairs` takes up to 5,000
     attributes.
     """
     algorithm: (
         Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"] | None
     ) = None
-    """Name of the paper, in place of `solver: online` with its `draws` and `penalty`."""
+    """The name in the paper, in place of `solver: online` with its `draws` and `penalty`."""
     draws: Drawing | None = None
     """How attributes are drawn: with equal probabilities (`uniform`, the default of pairs); by
     their second `moments`, found by a pass over all rows (the default of `online`); or in

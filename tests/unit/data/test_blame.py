@@ -83,7 +83,11 @@ def opened(tmp_path):
         ("x.csv.bz2", b"BZh91AY", "bzip2.* compress it with gzip"),
         ("x.zip", zipped(), "zip archive.* unpack"),
         ("x.sav", ROWS, "names that end in .sav tell no other format"),
-        ("~$x.xlsx", b"\x05Anna", "is the lock of a workbook .* name the workbook, x.xlsx"),
+        (
+            "~$x.xlsx",
+            b"\x05Anna",
+            "is the lock file of a workbook .* name the workbook itself, x.xlsx",
+        ),
     ],
 )
 def test_fault_of_a_file(opened, name, content, message):

@@ -105,7 +105,7 @@ def test_label_next_to_the_judgments(tmp_path):
     ]
     converted(source, tmp_path / "f", label="fixed", label_from="column")
     assert [row["fixed"] for row in wide(tmp_path / "f")] == [1.0, 2.0]
-    with pytest.raises(DataError, match="object 1 has two labels in column 'gold'"):
+    with pytest.raises(DataError, match="object 1 has two labels in the column 'gold'"):
         converted(source, tmp_path / "e", label="gold", label_from="column")
 
 
@@ -134,7 +134,7 @@ def test_duplicates(tmp_path):
     who = ["ann", "bob", "ann", "ann", None]
     source = write_long(tmp_path / "long.parquet", [*rows, (1, "a", 6)], who=[*who, None])
 
-    with pytest.raises(DataError, match="rater 'ann' judged attribute 'a' of object 1 more than"):
+    with pytest.raises(DataError, match="Rater 'ann' judged attribute 'a' of object 1 more than"):
         converted(source, tmp_path / "error", worker="who")
     assert not contents(tmp_path / "error")
     values = {"keep": [1, 2, 4, 5, 6], "first": [1, 2, 5, 6]}
@@ -154,7 +154,7 @@ def test_a_file_that_changes_while_it_is_converted(tmp_path, monkeypatch):
         return read(*given)
 
     monkeypatch.setattr(LongSource, "_checked", read_and_replace)
-    with pytest.raises(DataError, match=r"long\.parquet changed during the conversion"):
+    with pytest.raises(DataError, match=r"long\.parquet changed while it was converted"):
         converted(source, tmp_path / "out")
     assert not contents(tmp_path / "out")
 
@@ -165,9 +165,12 @@ FINE = [(1, "a", 1.0), (2, "b", 2.0)]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"object": "thong"}, r"no column 'thong' \(object\)\. Did you mean 'thing'"),
-        ({"worker": "answer"}, "one column is named for two roles"),
-        ({"label": "c", "label_from": "mean"}, "no judgment of attribute 'c'. Choose from a, b"),
+        ({"object": "thong"}, r"no column 'thong' \(`data\.long`, object\)\. Did you mean 'thing'"),
+        ({"worker": "answer"}, "names one column for two roles: .*, value: answer"),
+        (
+            {"label": "c", "label_from": "mean"},
+            "no judgment of the attribute 'c', the label. Choose from a, b",
+        ),
     ],
 )
 def test_wrong_use(tmp_path, options, message):
@@ -186,7 +189,7 @@ def test_wrong_use(tmp_path, options, message):
         ("thing", [None, 1], "'thing' of .* has no value in row 0"),
         ("thing", [1.5, float("nan")], "'thing' of .* has no value in row 1"),
         ("question", ["a", None], "'question' of .* has no value in row 1"),
-        ("answer", [None, None], "holds no judgments"),
+        ("answer", [None, None], "The files hold no judgments: check"),
     ],
 )
 def test_wrong_rows(tmp_path, column, values, message):
@@ -201,10 +204,13 @@ def test_wrong_rows(tmp_path, column, values, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ("thing,score\n1,2\n1,3\n", "object 1 has more than one row"),
+        ("thing,score\n1,2\n1,3\n", "object 1 has several rows in the labels .*: keep one"),
         ("thing,score\n1,high\n", "'score' of .* is not numeric: row 0 .* 'high'"),
-        ("thang,score\n1,2\n", r"no column 'thing' \(object\)\. Did you mean 'thang'"),
-        ("thing,score\n7,2\n", "none of the 2 objects has a label"),
+        (
+            "thang,score\n1,2\n",
+            r"no column 'thing' \(`data\.long`, object\)\. Did you mean 'thang'",
+        ),
+        ("thing,score\n7,2\n", "None of the 2 objects has a label: check"),
         ("thing,score\nseven,2\n", "has .*'seven' in column 'thing', row 2"),
     ],
 )
@@ -223,14 +229,14 @@ def test_wrong_labels(tmp_path, labels, message):
 def test_attributes_named_like_another_column(tmp_path, attributes, options, name):
     rows = [(1, attribute, 1.0) for attribute in attributes]
     source = write_long(tmp_path / "long.parquet", rows, who=["x", "x"])
-    with pytest.raises(DataError, match=f"two columns of the result would be named '{name}'"):
+    with pytest.raises(DataError, match=f"Two columns would be named '{name}'"):
         converted(source, tmp_path / "out", **options)
 
 
 def test_ids_of_another_type_in_a_later_file(tmp_path):
     write_long(tmp_path / "1.parquet", FINE)
     write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
-    with pytest.raises(DataError, match=r"2\.parquet does not hold int64"):
+    with pytest.raises(DataError, match=r"2\.parquet cannot be read as int64"):
         converted(str(tmp_path / "*.parquet"), tmp_path / "out")
 
 

@@ -280,7 +280,7 @@ def test_items_on_several_file_systems_are_refused(tmp_path):
         ([], "list of data files is empty"),
         (["a.parquet", "."], "named twice in `data.path`: its"),
         ("linked", r"b/x\.parquet is named twice .*, also as .*/a/x\.parquet \(a symbolic link\)"),
-        ("text", r"no file of data in the folder .*data\.txt.* end in \.parquet, \.csv, "),
+        ("text", r"no data file in the folder .*data\.txt.* end in \.parquet, \.csv, "),
         ("empty", r"e\.parquet is empty \(0 bytes\)"),
         ("cut", r"cut\.parquet cannot be read as Parquet: it is truncated"),
         ("none", "no rows in the 2 files of"),

@@ -61,7 +61,7 @@ def test_the_layout_is_found_from_the_schema():
     [
         ({"a": pa.list_(pa.int8()), "a__1": pa.int8()}, "'a' has judgments in two forms"),
         ({"a": pa.int8(), "a__1": pa.int8()}, "'a' has judgments in two forms"),
-        ({"a__1": pa.int8(), "a__01": pa.int8()}, "'a__1' and 'a__01' are the same judgment"),
+        ({"a__1": pa.int8(), "a__01": pa.int8()}, "'a__1' and 'a__01' hold the same judgment"),
     ],
 )
 def test_two_forms_of_one_attribute(columns, message):

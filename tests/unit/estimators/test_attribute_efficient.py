@@ -264,7 +264,7 @@ def test_states_of_other_specs_are_refused(tmp_path):
             other.resume(tmp_path / "state")
     (tmp_path / "broken").write_bytes((tmp_path / "state").read_bytes()[:200])
     for name in ("broken", "absent"):
-        with pytest.raises(DataError, match="holds no state"):
+        with pytest.raises(DataError, match="holds no session: name a file that `save` wrote"):
             two_phase(AttributeEfficientRidge).resume(tmp_path / name)
 
 

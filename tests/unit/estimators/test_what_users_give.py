@@ -223,7 +223,7 @@ def test_grades_of_any_kind(target, order):
 
 
 def test_texts_without_an_order_are_no_grades():
-    with pytest.raises(DataError, match="texts, whose order nothing tells: give numbers, or an"):
+    with pytest.raises(DataError, match="texts without an order: give numbers, or an"):
         LandmarkOrdinalRegressor().fit(X, np.array(["a", "b", "c"])[LEVELS])
 
 

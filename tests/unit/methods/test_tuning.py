@@ -68,7 +68,7 @@ def test_slips_are_named(grid, more, message):
     ("method", "tune", "message"),
     [
         ("sequence", None, "is missing the key `tune.grid`"),
-        ("sequence", [1], "`tune` is a section with keys"),
+        ("sequence", [1], "`tune` must be a section with keys"),
         ("sequence", {"rule": "best"}, "is missing the key `tune.grid`"),
         ("multiselect", {"grid": {"budget": [3, 0]}}, r"`tune\.grid\.budget\[1\]` is 0"),
         ("multiselect", {"grid": {"costs": [{"a": 1}]}}, r"`tune\.grid\.costs` cannot be tuned"),

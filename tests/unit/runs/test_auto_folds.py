@@ -161,5 +161,7 @@ def test_folds_that_leave_nothing_to_learn_from_are_left_out(tmp_path, method, o
 def test_an_id_that_keeps_all_rows_together_is_refused(tmp_path, method, own):
     path = write(tmp_path, 60)
     pd.read_parquet(path).assign(id=7).to_parquet(path)
-    with pytest.raises(DataError, match=r"Of 5 folds, one has .* with the same 'id' stay together"):
+    with pytest.raises(
+        DataError, match=r"Only one of 5 folds has .* with the same 'id' stay together"
+    ):
         run_job(spec(path, method, data={"id": "id"}, **own))

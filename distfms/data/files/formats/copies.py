@@ -280,7 +280,7 @@ def _check(schema: pa.Schema, file: File) -> None:
     if "" in schema.names:
         raise DataError(
             f"Column {schema.names.index('') + 1} of {file.path} has no name: give it one, or "
-            "leave it out (pandas writes row numbers so, unless told `index=False`)."
+            "leave it out (pandas writes row numbers without a name, unless `index=False`)."
         )
 
 
@@ -324,6 +324,6 @@ def require_unchanged(file: File) -> None:
         now = places.file_entry(file.place)
     if now is None or state_of(replace(now, sheet=file.sheet)) != state_of(file):
         raise DataError(
-            f"The file {file.path} changed during the conversion: convert it again when nothing "
+            f"The file {file.path} changed while it was converted: run the job again when nothing "
             "writes to it."
         )

@@ -26,7 +26,7 @@ def require_bounded(n_bytes: int, n_compressed: int) -> None:
     if n_bytes > max(_FREE_BYTES, _MOST_TIMES * n_compressed):
         raise FormatError(
             f"expands to more than {_MOST_TIMES} times its {n_compressed:,} bytes, as no table "
-            "does. If it is what you mean to read, decompress it first."
+            "does. If it is the right file, decompress it first."
         )
 
 
