@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from distfms.data.files.texts import NumberForm
 
@@ -42,9 +43,18 @@ class Forms:
     @classmethod
     def parsed(cls, content: Mapping[str, Any]) -> Forms:
         """Return forms from their `content`, by way of JSON too."""
-        numbers = {name: NumberForm(**form) for name, form in content["numbers"].items()}
-        times = {name: tuple(forms) for name, forms in content["times"].items()}
-        return cls(content["types"], content["decimal"], numbers, times, tuple(content["keeps_na"]))
+        forms: Forms = TypeAdapter(cls).validate_python(content)
+        return forms
+
+    def of(self, names: Collection[str]) -> Forms:
+        """Return the forms of some columns."""
+        return replace(
+            self,
+            types={},
+            numbers={name: form for name, form in self.numbers.items() if name in names},
+            times={name: forms for name, forms in self.times.items() if name in names},
+            keeps_na=tuple(name for name in self.keeps_na if name in names),
+        )
 
     def beside(self, other: Forms) -> Forms:
         """Return these forms, and those of other columns."""

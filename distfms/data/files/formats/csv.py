@@ -5,10 +5,9 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,17 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 from pyarrow import ArrowInvalid
+from pydantic import TypeAdapter
 
 from distfms.data.files.formats.base import Format, Forms, MisfitError, with_fractions
-from distfms.data.files.formats.csv_columns import (
-    NA,
-    NULLS,
-    Columns,
-    Facts,
-    packed,
-    time_forms,
-    unpacked,
-)
+from distfms.data.files.formats.csv_columns import FACTS, NA, NULLS, Columns, Facts, time_forms
 from distfms.data.files.texts import NumberForm, numbers_of, read_times, trimmed
 
 #: Bytes of a file that are parsed at once; the first ones decide about types.
@@ -74,6 +66,10 @@ class Dialect:
         return [text for text, holds in remarks.items() if holds]
 
 
+_DIALECTS = TypeAdapter(Dialect)
+_FORMS = TypeAdapter(Forms)
+
+
 def _schema(stream: Any) -> pa.Schema:
     """Return the columns of a file, and what the texts of each can be read as."""
     head = stream.read(_BLOCK_BYTES)
@@ -89,7 +85,7 @@ def _schema(stream: Any) -> pa.Schema:
         facts |= _with_late_times(stream, dialect, facts)
     if dialect.has_index:
         schema = schema.remove(0)
-    content = {_DIALECT: json.dumps(asdict(dialect)), _FACTS: json.dumps(packed(facts))}
+    content = {_DIALECT: _DIALECTS.dump_json(dialect), _FACTS: FACTS.dump_json(facts)}
     return schema.with_metadata(content)
 
 
@@ -135,7 +131,7 @@ def _settled(
 ) -> tuple[list[pa.Schema], Forms]:
     """Return how the columns of all files are read, by what each can be read as."""
     dialects = [_dialect_of(schema) for schema in schemas]
-    facts = [unpacked(json.loads(schema.metadata[_FACTS])) for schema in schemas]
+    facts = [FACTS.validate_json(schema.metadata[_FACTS]) for schema in schemas]
     types = {name: str(kind) for name, kind in given.items() if kind is not None}
     known_forms = replace(forms, types={**forms.types, **types})
     columns = Columns.of(facts, "".join(dialect.delimiter for dialect in dialects), known_forms)
@@ -148,35 +144,24 @@ def _settled(
                 # As of a file alone: files that come later do not change the copy.
                 kinds[name] = "int64"
         fields = [(name, pa.type_for_alias(kinds[name])) for name in schema.names]
-        used = json.dumps(_used(columns, schema.names))
-        content = {_DIALECT: schema.metadata[_DIALECT], _COLUMNS: used}
+        read_as = replace(columns.forms, numbers=columns.written).of(schema.names)
+        content = {_DIALECT: schema.metadata[_DIALECT], _COLUMNS: _FORMS.dump_json(read_as)}
         settled.append(pa.schema(fields, content))
     return settled, columns.forms
 
 
-def _used(columns: Columns, names: Sequence[str]) -> dict[str, Any]:
-    """Return how columns are read, as what JSON holds."""
-    times = columns.forms.times
-    return {
-        "decimal": columns.forms.decimal,
-        "written": {name: asdict(form) for name, form in columns.written.items() if name in names},
-        "times": {name: times[name] for name in names if name in times},
-        "keeps_na": [name for name in columns.forms.keeps_na if name in names],
-    }
-
-
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     dialect = _dialect_of(schema)
-    used = json.loads(schema.metadata[_COLUMNS])
-    as_text = {*used["written"], *used["times"]}
+    forms = _forms_of(schema)
+    as_text = {*forms.numbers, *forms.times}
     types = {field.name: field.type for field in schema}
     types |= dict.fromkeys(as_text & types.keys(), pa.string())
     options = {"column_types": types, "include_columns": columns}
     first = 1 if dialect.names else dialect.n_titles + 2
     try:
-        for batch in _parsed(stream, dialect, used["decimal"], **options):
+        for batch in _parsed(stream, dialect, forms.decimal, **options):
             arrays = [
-                _read(batch.column(name), schema.field(name), used, (first, dialect))
+                _read(batch.column(name), schema.field(name), forms, (first, dialect))
                 for name in columns
             ]
             yield pa.record_batch(arrays, names=list(columns))
@@ -217,18 +202,15 @@ def _parsed(stream: Any, dialect: Dialect, decimal: str = ".", **options: Any) -
     )
 
 
-def _read(
-    texts: pa.Array, field: pa.Field, used: Mapping[str, Any], place: tuple[int, Dialect]
-) -> pa.Array:
+def _read(texts: pa.Array, field: pa.Field, forms: Forms, place: tuple[int, Dialect]) -> pa.Array:
     """Return the values of a column; of text, those that are missing are null."""
     if not pa.types.is_string(texts.type):
         return texts
-    nulls = [text for text in NULLS if text != NA or field.name not in used["keeps_na"]]
+    nulls = [text for text in NULLS if text != NA or field.name not in forms.keeps_na]
     texts = pc.if_else(pc.is_in(texts, pa.array(nulls)), None, texts)
-    written = used["written"].get(field.name)
-    times = used["times"].get(field.name)
-    if written is not None:
-        form = NumberForm(**written)
+    form = forms.numbers.get(field.name)
+    times = forms.times.get(field.name)
+    if form is not None:
         values = numbers_of(trimmed(texts), form)
         called = f"{field.type} with decimal {'commas' if form.decimal == ',' else 'points'}"
         called += f" and the unit {form.unit}" if form.unit else ""
@@ -249,31 +231,34 @@ def _read(
 
 def _loosened(schema: pa.Schema, name: str) -> pa.Schema | None:
     """Return how numbers with marks between thousands are read where only late rows have them."""
-    used = json.loads(schema.metadata[_COLUMNS])
-    if not pa.types.is_float64(schema.field(name).type) or name in used["written"]:
+    forms = _forms_of(schema)
+    if not pa.types.is_float64(schema.field(name).type) or name in forms.numbers:
         return with_fractions(schema, name)
-    used["written"][name] = asdict(NumberForm(used["decimal"]))
-    return schema.with_metadata({**schema.metadata, _COLUMNS: json.dumps(used)})
+    loosened = replace(forms, numbers={**forms.numbers, name: NumberForm(forms.decimal)})
+    return schema.with_metadata({**schema.metadata, _COLUMNS: _FORMS.dump_json(loosened)})
 
 
 def notes(schema: pa.Schema) -> list[str]:
     """Return what users should know of how a file is read."""
-    used = json.loads(schema.metadata[_COLUMNS])
+    forms = _forms_of(schema)
     notes_of_file = _dialect_of(schema).notes()
-    if used["decimal"] == ",":
+    if forms.decimal == ",":
         notes_of_file.append("decimal commas")
-    for name, times in used["times"].items():
+    for name, times in forms.times.items():
         if times[1:]:
             notes_of_file.append(f"dates of {name!r} are read as {times[0]}; {times[1]} fits, too")
-    for name, form in used["written"].items():
-        if form["unit"]:
-            notes_of_file.append(f"{name!r} holds numbers with the unit {form['unit']}")
+    for name, form in forms.numbers.items():
+        if form.unit:
+            notes_of_file.append(f"{name!r} holds numbers with the unit {form.unit}")
     return notes_of_file
 
 
 def _dialect_of(schema: pa.Schema) -> Dialect:
-    stored: dict[str, Any] = json.loads(schema.metadata[_DIALECT])
-    return Dialect(**{**stored, "names": tuple(stored["names"])})
+    return _DIALECTS.validate_json(schema.metadata[_DIALECT])
+
+
+def _forms_of(schema: pa.Schema) -> Forms:
+    return _FORMS.validate_json(schema.metadata[_COLUMNS])
 
 
 # --- what a file is like --------------------------------------------------------------------------
@@ -375,5 +360,5 @@ FORMAT = Format(
     settle=_settled,
     loosened=_loosened,
     notes=notes,
-    version=4,
+    version=5,
 )

@@ -7,13 +7,13 @@ of one form, true and false, or else text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
+from pydantic import TypeAdapter
 
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.texts import NumberForm, NumberTexts, read_times
@@ -257,15 +257,5 @@ def _as_known(known_kind: str, kind: str) -> str:
     return "double" if known_kind in _NUMBERS and kind == "double" else known_kind
 
 
-def packed(facts: Mapping[str, Facts]) -> dict[str, dict[str, Any]]:
-    """Return facts as what JSON holds."""
-    return {name: asdict(column_facts) for name, column_facts in facts.items()}
-
-
-def unpacked(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Facts]:
-    """Return facts that were `packed`."""
-    facts: dict[str, Facts] = {}
-    for name, entries in content.items():
-        lists = {key: tuple(value) for key, value in entries.items() if isinstance(value, list)}
-        facts[name] = Facts(**{**entries, **lists})
-    return facts
+#: Facts of columns by name, to and from JSON.
+FACTS = TypeAdapter(dict[str, Facts])
