@@ -80,16 +80,22 @@ class Draws:
         """
         assert self.n_drawn is not None
         keys = np.asarray(keys, dtype=np.uint64)
-        streams = mix(keys ^ mix(np.uint64(self.seed)))
-        of_attributes = mix(np.arange(n_attributes, dtype=np.uint64))
-        bits = mix(streams[:, None] ^ of_attributes) >> np.uint64(11)
-        uniform = bits * 2.0**-53 + 2.0**-54
-        arrivals = -np.log(uniform)
+        arrivals = -np.log(self._uniform(keys, n_attributes))
         if self.weights is not None:
             is_later = ~self.first_phase(keys)
             arrivals[is_later] /= self.weights
         order = np.argpartition(arrivals, self.n_drawn - 1, axis=1)
-        return np.sort(order[:, : self.n_drawn], axis=1)
+        drawn = order[:, : self.n_drawn]
+        return np.sort(drawn, axis=1)
+
+    def _uniform(self, keys: np.ndarray, n_attributes: int) -> np.ndarray:
+        """Return numbers in (0, 1) of each attribute of rows with these keys, shape (n, d)."""
+        seed = mix(np.uint64(self.seed))
+        streams = mix(keys ^ seed)
+        attributes = mix(np.arange(n_attributes, dtype=np.uint64))
+        hashes = mix(streams[:, np.newaxis] ^ attributes)
+        bits = hashes >> np.uint64(11)
+        return np.asarray(bits * 2.0**-53 + 2.0**-54)
 
     def first_phase(self, keys: np.ndarray) -> np.ndarray:
         """Return which rows are of the first phase, shape (n,)."""

@@ -89,10 +89,11 @@ def headline(run: FinishedRun) -> str:
         return sentence(f"This model of {target} was learned from {seen}")
     unmeasured = UNMEASURED if rows == "train" else ""
     error = error_of(run.metrics, rows, run.metrics["folds"], _LOSS)
-    if 1 - loss <= (error or 0.0):
-        return lines(no_better(constant), unmeasured, _better(run))
-    tells = f"explains {interval(1 - loss, error)} of {target}"
-    answer = sentence(f"From {seen} this model {tells}", _beside(run))
+    answer = no_better(constant)
+    explained = 1 - loss
+    if explained > (error or 0.0):
+        tells = f"explains {interval(explained, error)} of {target}"
+        answer = sentence(f"From {seen} this model {tells}", _beside(run))
     return lines(answer, unmeasured, _better(run))
 
 

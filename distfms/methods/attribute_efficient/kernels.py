@@ -288,24 +288,3 @@ def learn_rows(state: State, rows: np.ndarray, target: np.ndarray, order: np.nda
         for r in range(n_draws):
             values[r] = rows[row, attributes[r]] if attributes[r] >= 0 else 0.0
         learn(state, target[row], values, attributes, factors)
-
-
-@njit
-def add_pairs(
-    n_columns: int, columns: np.ndarray, starts: np.ndarray, values: np.ndarray
-) -> np.ndarray:
-    """Add up the pairs of what was observed of some rows, in O(k²) for k values of a row.
-
-    Row r has the values ``starts[r]`` to ``starts[r + 1]``, of `columns`. Returns sums over pairs
-    (3, d, d) of the products, of ones, and of the first value.
-    """
-    sums = np.zeros((3, n_columns, n_columns))
-    for r in range(len(starts) - 1):
-        for a in range(starts[r], starts[r + 1]):
-            i = columns[a]
-            for b in range(starts[r], starts[r + 1]):
-                j = columns[b]
-                sums[0, i, j] += values[a] * values[b]
-                sums[1, i, j] += 1.0
-                sums[2, i, j] += values[a]
-    return sums

@@ -80,13 +80,14 @@ class _Normal(NamedTuple):
 
 def _maximised(rows: np.ndarray, seen: np.ndarray) -> _Normal:
     """Return the normal model of standardised rows (n, d + 1), 0 where not `seen`."""
-    n_rows = len(rows)
-    d = rows.shape[1] - 1
-    share = seen[:, :-1].mean()
-    prior = _prior(rows[:, :-1], seen[:, :-1])
+    n_rows, n_columns = rows.shape
+    d = n_columns - 1
+    seen_attributes = seen[:, :d]
+    share = seen_attributes.mean()
+    prior = _prior(rows[:, :d], seen_attributes)
     unit = np.eye(d)
     ridge = _RIDGE
-    normal = _Normal(np.zeros(d + 1), np.eye(d + 1))
+    normal = _Normal(np.zeros(n_columns), np.eye(n_columns))
     weights = np.zeros(d)
     for _ in range(_STEPS):
         before = weights
@@ -97,10 +98,11 @@ def _maximised(rows: np.ndarray, seen: np.ndarray) -> _Normal:
         sums = squares + covariances
         gram = sums[:-1, :-1]
         cross = sums[:-1, -1]
-        weights = np.linalg.solve(gram + ridge * unit, cross)
+        penalty = ridge * unit
+        weights = np.linalg.solve(gram + penalty, cross)
         unexplained = sums[-1, -1] - weights @ cross
         noise = max(unexplained / n_rows, _LEAST_NOISE)
-        inverse = np.linalg.inv(share * gram + ridge * unit)
+        inverse = np.linalg.inv(share * gram + penalty)
         doubt = noise * np.trace(inverse)
         size = weights @ weights + doubt
         likely = d * noise / size
@@ -116,12 +118,8 @@ def _maximised(rows: np.ndarray, seen: np.ndarray) -> _Normal:
 def _covariance_of(attributes: np.ndarray, weights: np.ndarray, noise: float) -> np.ndarray:
     """Return the covariances of attributes and of the target, a linear function with noise."""
     with_target = attributes @ weights
-    covariance = np.empty((len(weights) + 1, len(weights) + 1))
-    covariance[:-1, :-1] = attributes
-    covariance[:-1, -1] = with_target
-    covariance[-1, :-1] = with_target
-    covariance[-1, -1] = weights @ attributes @ weights + noise
-    return covariance
+    variance = weights @ attributes @ weights + noise
+    return np.block([[attributes, with_target[:, np.newaxis]], [with_target, variance]])
 
 
 def _prior(rows: np.ndarray, seen: np.ndarray) -> float:

@@ -58,17 +58,32 @@ class Pairs:
 def _comoments(observed: np.ndarray) -> CoMoments:
     """Sum up rows (d, n), NaN where nothing was observed."""
     d, n = observed.shape
-    seen = ~np.isnan(observed)
-    if not n or d < _MANY_COLUMNS or seen.sum() > _FEW_VALUES * observed.size:
+    n_seen = observed.size - np.isnan(observed).sum()
+    if not n or d < _MANY_COLUMNS or n_seen > _FEW_VALUES * observed.size:
         return CoMoments.from_block(observed)
-    from distfms.methods.attribute_efficient.kernels import add_pairs
+    return _comoments_of_few(observed)
 
+
+def _comoments_of_few(observed: np.ndarray) -> CoMoments:
+    """Sum up rows (d, n), few of whose values were observed, by products of sparse matrices."""
+    from scipy.sparse import csr_array
+
+    d, n = observed.shape
+    seen = ~np.isnan(observed)
+    first_rows = seen.argmax(axis=1)
     # Differences from the first value of each column keep their digits where means are large.
-    origin = np.nan_to_num(observed[np.arange(d), seen.argmax(axis=1)])
-    values = (observed - origin[:, np.newaxis]).T[seen.T]
-    starts = np.append(0, np.cumsum(seen.sum(axis=0)))
-    products, counts, cross = add_pairs(d, np.nonzero(seen.T)[1], starts, values)
+    origin = np.nan_to_num(observed[np.arange(d), first_rows])
+    differences = observed - origin[:, np.newaxis]
+    rows, columns = np.nonzero(seen.T)
+    places = (rows, columns)
+    differences_seen = differences[columns, rows]
+    values = csr_array((differences_seen, places), shape=(n, d))
+    ones = csr_array((np.ones(len(rows)), places), shape=(n, d))
+    products = (values.T @ values).toarray()
+    counts = (ones.T @ ones).toarray()
+    cross = (values.T @ ones).toarray()
+    moments = CoMoments(n, float(n), origin, products, counts, cross)
     n_seen = np.diagonal(counts)
     mean = origin + np.diagonal(cross) / np.maximum(n_seen, 1.0)
-    moments = CoMoments(n, float(n), origin, products, counts, cross)
-    return moments.about(np.where(n_seen > 0, mean, 0.0))
+    mean[n_seen == 0] = 0.0
+    return moments.about(mean)

@@ -80,39 +80,43 @@ class PairsLearner:
 
     def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
         """Learn from rows, numbered from `number`; of each only what is drawn is looked at."""
-        n_first = min(max(self.n_first - self.n_examples, 0), len(rows))
-        for start, stop in ((0, n_first), (n_first, len(rows))):
-            numbers = np.arange(number + start, number + stop)
-            drawn = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
-            observed = np.vstack([drawn, target[start:stop]])
-            is_bad = self._is_bad(observed)
-            if is_bad.any():
-                before = f" The {start} rows before have been learned from." if start else ""
-                place = int(np.argmax(is_bad))
-                raise _refusal(f"row {start + place}", observed[:, place], before)
-            self._add(observed, numbers)
+        n_first = max(self.n_first - self.n_examples, 0)
+        self._learn_phase(rows[:n_first], target[:n_first], number, 0)
+        self._learn_phase(rows[n_first:], target[n_first:], number + n_first, n_first)
+
+    def _learn_phase(
+        self, rows: np.ndarray, target: np.ndarray, number: int, n_before: int
+    ) -> None:
+        """Learn from rows that are drawn alike, so many of those given coming before."""
+        numbers = np.arange(number, number + len(rows))
+        drawn = self._drawing().observe(rows.T, numbers.astype(np.uint64))
+        observed = np.vstack([drawn, target])
+        bad = self._bad_rows(observed)
+        if bad.size:
+            before = f" The {n_before} rows before have been learned from." if n_before else ""
+            raise _refusal(f"row {n_before + bad[0]}", observed[:, bad[0]], before)
+        self._add(observed, numbers)
 
     def tell(
         self, numbers: list[int], target: np.ndarray, values: np.ndarray, drawn: Sequence[Drawn]
     ) -> None:
         """Learn from the values (n, k) of attributes that `draw` returned."""
-        observed = np.full((len(numbers), self.n_attributes + 1), np.nan)
-        attributes = np.array([columns for columns, _ in drawn], dtype=np.int64)
-        np.put_along_axis(observed, attributes.reshape(values.shape), values, axis=1)
-        observed[:, -1] = target
-        is_bad = self._is_bad(observed.T)
-        if is_bad.any():
-            place = int(np.argmax(is_bad))
-            raise _refusal(f"example {numbers[place]}", observed[place])
-        self._add(observed.T, np.array(numbers))
+        observed = np.full((self.n_attributes + 1, len(numbers)), np.nan)
+        for place, (columns, _) in enumerate(drawn):
+            observed[columns, place] = values[place]
+        observed[-1] = target
+        bad = self._bad_rows(observed)
+        if bad.size:
+            raise _refusal(f"example {numbers[bad[0]]}", observed[:, bad[0]])
+        self._add(observed, np.array(numbers))
 
-    def _is_bad(self, observed: np.ndarray) -> np.ndarray:
-        """Return which rows (d + 1, n) nothing can be learned from, shape (n,)."""
+    def _bad_rows(self, observed: np.ndarray) -> np.ndarray:
+        """Return the numbers of rows (d + 1, n) that nothing can be learned from."""
         is_far = (np.abs(observed) > LARGEST_VALUE).any(axis=0)
         is_bad: np.ndarray = is_far | np.isnan(observed[-1])
         if not self.takes_gaps:
             is_bad |= np.isfinite(observed[:-1]).sum(axis=0) < self.n_draws
-        return is_bad
+        return np.flatnonzero(is_bad)
 
     def _add(self, observed: np.ndarray, numbers: np.ndarray) -> None:
         """Add rows (d + 1, n), NaN where nothing was observed."""
