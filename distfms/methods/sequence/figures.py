@@ -130,12 +130,14 @@ def _timeliness_table(run: FinishedRun) -> Table:
     by_name = run.metrics["timeliness"]
     ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["timeliness"]) or 0.0))
     reference = "omp" if "omp" in by_name else rule_title(run.selection["rule"])
+    rows = []
+    for name in ranked:
+        row: dict[str, Any] = {"Rule": rule_title(name)}
+        for key, title in _TIMELINESS.items():
+            row[title] = as_number(by_name[name][key])
+        rows.append(row)
     return Table(
-        [
-            {"Rule": rule_title(name)}
-            | {title: as_number(by_name[name][key]) for key, title in _TIMELINESS.items()}
-            for name in ranked
-        ],
+        rows,
         f"Timeliness: area under explained {what(run)} against cost, as a share of the whole (1: "
         "all explained at no cost), with straight lines between groups. Cost at α: cost at which a "
         f"rule reaches the share α of the final training objective. α-timeliness: the same area "

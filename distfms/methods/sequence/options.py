@@ -29,7 +29,7 @@ def resolve_groups(
     they follow in order. A separator puts columns together by the part of their name before it.
     Overlaps and names that match nothing are SpecErrors.
     """
-    known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
+    columns = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
     owner: dict[str, str] = {}
     named: dict[str, Sequence[str]] = {}
     if isinstance(groups, str):
@@ -37,16 +37,17 @@ def resolve_groups(
     elif groups is not None:
         named = dict(groups)
     for group, patterns in named.items():
-        what = f"of group {group!r} is not a feature column"
-        own = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
-        if not own:
+        problem = f"of group {group!r} is not a feature column"
+        of_group = _all_matches(patterns, columns, problem)
+        if not of_group:
             raise SpecError(f"Group {group!r} has no columns.")
-        if other := next((column for column in own if column in owner), None):
-            raise SpecError(
-                f"Column {other!r} is in group {owner[other]!r} and in group {group!r}; groups "
-                f"must not overlap, because a column is computed, and paid for, once."
-            )
-        owner |= dict.fromkeys(own, group)
+        for column in of_group:
+            if column in owner:
+                raise SpecError(
+                    f"Column {column!r} is in group {owner[column]!r} and in group {group!r}; "
+                    "groups must not overlap, because a column is computed, and paid for, once."
+                )
+        owner |= dict.fromkeys(of_group, group)
     members: dict[str, list[int]] = {group: [] for group in named}
     for position, column in enumerate(column_names):
         if column in named and column not in owner:
@@ -72,7 +73,7 @@ def resolve_costs(
     costs = dict(costs or {})
     if "default" in costs and "default" in names:
         raise SpecError("A group is named 'default', which in costs means every other group.")
-    own = np.full(len(names), float(costs.pop("default", 1.0)))
+    prices = np.full(len(names), float(costs.pop("default", 1.0)))
     by_glob: dict[str, str] = {}
     position = {name: group for group, name in enumerate(names)}
     for pattern, value in sorted(costs.items(), key=lambda item: item[0] in position):
@@ -83,42 +84,36 @@ def resolve_costs(
                     f"{pattern!r}; give it by its name."
                 )
             by_glob[name] = pattern
-            own[position[name]] = value
+            prices[position[name]] = value
     required = _required(position, requires or {})
-    own[[group for group in required if names[group] not in by_glob]] = 0.0
-    found = []
+    prices[[group for group in required if names[group] not in by_glob]] = 0.0
+    shared_costs = []
+
+    def share(name: str, groups: set[int], cost: float) -> None:
+        """Let groups share a cost, and all that are computed from these."""
+        needing = {group for group, needed in required.items() if groups.intersection(needed)}
+        shared_costs.append(SharedCost(name, tuple(sorted(groups | needing)), cost))
+
     for name, item in (shared or {}).items():
-        what = f"in shared cost {name!r} is not a group"
-        needing = {position[g] for p in item.groups for g in _matches(p, position, what)}
-        found.append((name, needing, item.cost))
+        problem = f"in shared cost {name!r} is not a group"
+        of_cost = _all_matches(item.groups, position, problem)
+        share(name, {position[group] for group in of_cost}, item.cost)
     # What a group costs is shared by all that are computed from it.
     for group in sorted(set(chain(*required.values()))):
-        found.append((names[group], {group}, own[group]))
-        own[group] = 0.0
-    return GroupCosts(
-        own,
-        tuple(
-            SharedCost(
-                name,
-                tuple(sorted(needing | {g for g, n in required.items() if needing & {*n}})),
-                cost,
-            )
-            for name, needing, cost in found
-        ),
-        required,
-    )
+        share(names[group], {group}, prices[group])
+        prices[group] = 0.0
+    return GroupCosts(prices, tuple(shared_costs), required)
 
 
 def _required(
     position: Mapping[str, int], requires: Mapping[str, Sequence[str]]
 ) -> dict[int, tuple[int, ...]]:
     """Find what groups are computed from, directly or not, in the order of computation."""
-    what = "in `sequence.requires` is not a group"
-    direct = {
-        group: [other for p in own for other in _matches(p, position, what)]
-        for name, own in requires.items()
-        for group in _matches(name, position, what)
-    }
+    problem = "in `sequence.requires` is not a group"
+    direct = dict[str, list[str]]()
+    for name, patterns in requires.items():
+        for group in _matches(name, position, problem):
+            direct[group] = _all_matches(patterns, position, problem)
     try:
         order = list(TopologicalSorter(direct).static_order())
     except CycleError as error:
@@ -143,6 +138,14 @@ def _matches(pattern: str, names: Collection[str], problem: str) -> list[str]:
     if not matching:
         raise SpecError(f"{pattern!r} {problem}.{nearest(pattern, names)}")
     return matching
+
+
+def _all_matches(patterns: Sequence[str], names: Collection[str], problem: str) -> list[str]:
+    """Find what names or globs stand for, each once."""
+    matches = dict[str, None]()
+    for pattern in patterns:
+        matches |= dict.fromkeys(_matches(pattern, names, problem))
+    return list(matches)
 
 
 ORACLE = "oracle"

@@ -32,14 +32,13 @@ class Rules:
                 names = tuple(name for name in names if name != "fr-blind")
         rules = [parse_rule(name) for name in names if name != TREES]
         of_oracles = [rule.oracle_of for rule in rules if rule.oracle_of is not None]
-        others = dict.fromkeys([*rules, *of_oracles])
-        budgets = budget_ladder(costs) if options.budgets == "auto" else options.budgets
-        one = () if options.budget is None else (options.budget,)
-        return cls(
-            chosen,
-            tuple(rule for rule in others if rule != chosen),
-            tuple(OrderRule("fr", budget=b) for b in sorted({*budgets, *one})),
-        )
+        baselines = dict.fromkeys([*rules, *of_oracles])
+        baselines.pop(chosen, None)
+        budgets = set(budget_ladder(costs) if options.budgets == "auto" else options.budgets)
+        if options.budget is not None:
+            budgets.add(options.budget)
+        of_budgets = [OrderRule("fr", budget=budget) for budget in sorted(budgets)]
+        return cls(chosen, tuple(baselines), tuple(of_budgets))
 
     @property
     def compared(self) -> tuple[OrderRule, ...]:
