@@ -8,8 +8,11 @@ and what to do about it. The command line prints it without a traceback and exit
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Sequence
+from numbers import Real
+from typing import Any
 
 from distfms.credentials import without_credentials
 
@@ -86,3 +89,18 @@ def plain_name(name: str) -> str:
 def first_of(names: Sequence[str]) -> str:
     """Return the first five names of a list, and how many more there are."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def checked_budget(budget: Any, name: str) -> float | None:
+    """Return what a row may cost, or how long it may take, as a user has given it by this name."""
+    if budget is None:
+        return None
+    number = float(budget) if isinstance(budget, Real) else math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise SpecError(f"{name} is {shown(budget)}; it must be a finite number, at least 0.")
+    return number
+
+
+def shown(value: Any) -> str:
+    """Write what a user has given in place of a number."""
+    return f"{value:g}" if isinstance(value, Real) else repr(value)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -64,6 +64,10 @@ class Section(BaseModel):
     def functions(self) -> frozenset[str]:
         """Functions that it names, as ``module:function``."""
         return frozenset()
+
+    def changed(self, **values: Any) -> Self:
+        """Return the section with some options changed, and checked."""
+        return type(self).model_validate({**self.model_dump(), **values})
 
 
 def _as_tuple(value: Any) -> Any:
@@ -296,6 +300,10 @@ def check_address(kind: str, address: str) -> None:
         )
     if not re.fullmatch(form, address):
         raise ValueError(f"{address!r} is not the address of {description}")
+
+
+#: Option sets to choose from: every combination of the values of these options.
+Grid = Mapping[str, Sequence[Any]]
 
 
 class TuneSection(Section):

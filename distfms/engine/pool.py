@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,13 @@ from distfms.engine.tasks import Closing, LostError, Task, Tasks
 from distfms.errors import EngineError, SpecError
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
+
+#: Multiplications of work that actors do no sooner than it is done without them, whatever its size:
+#: 150 purchases among 6,000 attributes take one process 0.8 s, and two new actors 6.8 s.
+NO_GAIN = -math.inf
+
+#: The same of reading with something large, which actors on Ray are sent once and keep.
+ON_RAY = -1.0
 
 _POLL_S = 1.0
 _BUILDING = "building states"

@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from distfms.data.rows.judgments import detect_layout, read_judgments
 from distfms.data.rows.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, SpecError, checked_budget
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.estimators.predicting import JobRegressor
-from distfms.methods.frame.contract import FinishedRun, Job, checked_budget
+from distfms.methods.frame.contract import FinishedRun, Job
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.model import LinearModel, averages
 from distfms.methods.multiselect.options import MultiselectOptions

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.files.partition import collected
 from distfms.data.rows.batches import RowBatch
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, SpecError, checked_budget
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import (
     Given,
@@ -25,9 +25,9 @@ from distfms.estimators.inputs import (
 )
 from distfms.estimators.parameters import check_columns, plain
 from distfms.estimators.predicting import JobClassifier, JobRegressor
-from distfms.methods.frame.contract import FinishedRun, checked_budget
+from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.row_predictor import COST
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_of, model_for
 from distfms.methods.sequence.evaluate import advised
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 from distfms.methods.sequence.problem import LinearModels
@@ -115,7 +115,8 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         from distfms.runs.finished import checked_stop
 
         budget = checked_budget(budget, "budget")
-        return columns_needed(self.model_.run, budget, checked_stop(**stop))
+        _, number, _ = model_for(self.model_.run, budget, checked_stop(**stop))
+        return columns_of(self.model_.run, number)
 
     def row_costs(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
         """Costs of predictions that stop row by row.

@@ -16,8 +16,8 @@ from distfms.engine.base import Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.graph import Unit, UnitReport
 from distfms.engine.local import SerialPool
-from distfms.engine.pool import ActorPool
-from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Inputs, PartialReader
+from distfms.engine.pool import NO_GAIN, ON_RAY, ActorPool
+from distfms.methods.frame.contract import Inputs, PartialReader
 from distfms.methods.frame.passes import shards_of
 from distfms.runs.events import Recorder
 from distfms.runs.steps import Steps

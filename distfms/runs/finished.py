@@ -21,16 +21,9 @@ from zipfile import BadZipFile
 
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.frames import FrameForms
-from distfms.errors import DistfmsError, SpecError
+from distfms.errors import DistfmsError, SpecError, checked_budget, shown
 from distfms.methods import METHODS, load_method
-from distfms.methods.frame.contract import (
-    RETRAINING,
-    FinishedRun,
-    Method,
-    RowStop,
-    checked_budget,
-    shown,
-)
+from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method, RowStop
 from distfms.methods.frame.row_predictor import levels_of
 from distfms.runs.folder import (
     INPUTS,

@@ -26,8 +26,7 @@ from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
-from distfms.errors import SpecError
-from distfms.methods.frame.contract import checked_budget
+from distfms.errors import SpecError, checked_budget
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_stop, read_run, well_formed
 from distfms.runs.folder import encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded

@@ -70,7 +70,7 @@ class Prepared:
         engine = self.spec.engine
         single = engine.kind == "local" and (engine.workers or n_processors()) == 1
         reasons = []
-        for work, n_operations in self.job.for_actors().items():
+        for work, n_operations in self.job.for_actors(self.job.n_tried).items():
             yes, why = decide(engine.actors, n_operations, single, engine.kind)
             reasons.append(f"{'' if yes else 'not '}for {work} ({why})")
         return "; ".join(reasons) or "none"

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from distfms.data.files.frames import FrameForms
 from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory_dataset
-from distfms.errors import DataError
-from distfms.methods.frame.contract import Predictor, checked_budget
+from distfms.errors import DataError, checked_budget
+from distfms.methods.frame.contract import Predictor
 from distfms.methods.frame.row_predictor import RowPredictor
 from distfms.report.plotting import draw_first
 from distfms.runs.finished import Run, RunFiles, checked_stop, read_run, well_formed

@@ -39,6 +39,9 @@ from distfms.solve.cholesky import ForwardState, Pivot, Shard
 from distfms.solve.costs import GroupCosts, within
 from distfms.solve.shards import Loadable, OneProcess, Pool
 
+#: Multiplications that take as long as the calls of one greedy step on small arrays: 0.13 ms of
+#: 6 · 10⁹ a second (measured on 30 to 1,000 columns).
+CALLS = 8e5
 #: Scores this close are a tie, which the lowest index wins: rounding must not decide.
 TIE_RTOL = 1e-12
 #: Rounding of what was spent so far, as a share of it.

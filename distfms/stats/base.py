@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
@@ -93,6 +93,10 @@ def merge_tree(items: Iterable[T], merge: Callable[[T, T], T] = _merged) -> T:
     return done[0]
 
 
+HELD_OUT = -1
+"""Number of the part of the held-out rows; folds have theirs from 0 on."""
+
+
 @dataclass(frozen=True, eq=False)
 class Folded(Generic[S]):
     """One statistic for each cross-validation fold and for the held-out test rows.
@@ -143,6 +147,10 @@ class Folded(Generic[S]):
         return Folded(tuple(parts))
 
 
+#: Statistics of some rows by name.
+Members = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Bundle:
     """Named per-fold statistics of one partition, or of any merge of partitions.
@@ -162,12 +170,53 @@ class Bundle:
             raise ValueError(f"bundles of {sorted(self.members)} and {sorted(later.members)}")
         return Bundle({name: folded.merge(later[name]) for name, folded in self.members.items()})
 
+    def train(self) -> TrainMembers:
+        """Return the statistics of all training rows by name, merged when they are asked for."""
+        return TrainMembers(self)
+
+    def test(self) -> dict[str, Any]:
+        """Return the statistics of the held-out rows by name."""
+        return {name: part.test for name, part in self.members.items()}
+
     def scaled(self, factor: float) -> Bundle:
         """Multiply the weight of every row by `factor` > 0 (decay)."""
         return Bundle({name: folded.scaled(factor) for name, folded in self.members.items()})
 
 
 # --- means ----------------------------------------------------------------------------------------
+
+
+def explained(losses: np.ndarray, whole: float | np.ndarray) -> np.ndarray:
+    """Return the shares 1 − loss/whole of a whole loss; NaN where that is not positive."""
+    whole = np.asarray(whole, dtype=np.float64)
+    return np.asarray(1.0 - losses / np.where(whole > 0, whole, np.nan))
+
+
+def number_or_none(value: Any) -> float | None:
+    """Return a number as JSON has it: None for one that does not exist."""
+    return float(value) if np.isfinite(value) else None
+
+
+class TrainMembers(Mapping[str, Any]):
+    """Statistics of all training rows, each merged from the folds when it is first asked for."""
+
+    def __init__(self, statistics: Bundle) -> None:
+        self._parts = statistics.members
+        self._merged = dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the merged statistic of this name."""
+        if name not in self._merged:
+            self._merged[name] = self._parts[name].train()
+        return self._merged[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        """Return the number of statistics."""
+        return len(self._parts)
 
 
 def ratio(numerator: ArrayLike, denominator: np.ndarray) -> np.ndarray:

@@ -31,6 +31,18 @@ def log_odds(probability: np.ndarray) -> np.ndarray:
     return np.clip(odds, _EDGES[0], _EDGES[-1])
 
 
+def shares_of(outputs: np.ndarray) -> np.ndarray:
+    """Return probabilities of all classes (n, r); of two a model may give that of the second."""
+    return np.concatenate((1.0 - outputs, outputs), axis=1) if outputs.shape[1] == 1 else outputs
+
+
+def decided(shares: np.ndarray, weights: Any, threshold: float) -> np.ndarray:
+    """Return numbers of the predicted classes, from probabilities (n, r)."""
+    if threshold != 0.5:
+        return (shares[:, 1] >= threshold).astype(np.intp)
+    return np.asarray((shares * weights).argmax(axis=1))
+
+
 def _bin_numbers(scores: np.ndarray) -> np.ndarray:
     """Return where scores are among the edges, from 0 to the number of bins, as fractions."""
     scaled = np.arcsinh(scores / _BEND) / _END

@@ -16,7 +16,7 @@ IMPURE |= {"statistics", "references", "options", "predictor", "figures", "trees
 IMPURE |= {"sample", "fits", "race"}
 METHOD_FOLDERS = {p.name for p in (ROOT / "distfms" / "methods").iterdir() if p.is_dir()}
 METHOD_FOLDERS -= {"frame"}  # what all of them share
-PURE_PACKAGES = {"numpy", "scipy", "sklearn", "numba", "distfms"}
+PURE_PACKAGES = {"numpy", "scipy", "sklearn", "numba", "lightgbm", "distfms"}
 
 
 def _imported(path: Path) -> set[str]:

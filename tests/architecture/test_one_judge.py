@@ -18,7 +18,7 @@ RULES = {
     ),
     # Standard errors choose in one place; those that are said beside a figure are the report's.
     (f"{STATS}.base", "over_folds"): (
-        {"methods/frame/choose.py", "methods/frame/contract.py", "report/metrics.py"},
+        {"methods/frame/choose.py", "stats/folds.py", "report/metrics.py"},
         {
             "methods/attribute_efficient/lessons.py",
             "methods/frame/tuning.py",

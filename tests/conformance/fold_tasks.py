@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from distfms.engine.pool import ActorPool
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_on_folds
+from distfms.methods.frame.cross_validation import Fold, FoldWork
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.codec import decode, encode
 from distfms.stats.comoments import CoMoments
+from distfms.stats.folds import FoldAnswers
 from tests.conformance.pool_tasks import pool_of
 
 N_FOLDS = 5
@@ -118,7 +118,7 @@ class Here:
 
 
 def run(here: Here, work: FoldWork) -> FoldAnswers:
-    return evaluate_on_folds(here, read_folds(here.folder), work)  # type: ignore[arg-type]
+    return work.on_actors(here, read_folds(here.folder))  # type: ignore[arg-type]
 
 
 def as_bytes(found: FoldAnswers) -> list[list[dict[str, bytes]]]:

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.pool import ActorPool
+from distfms.engine.pool import ON_RAY, ActorPool
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import ON_RAY
 from distfms.methods.landmarks import form as landmarks_form
 from distfms.methods.sequence import form as sequence_form
 from distfms.runs import context

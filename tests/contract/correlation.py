@@ -16,18 +16,9 @@ from pydantic import Field
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan
 from distfms.methods.frame.contract import Chosen, Finished, FinishedRun, Inputs, Job, Method, Run
-from distfms.methods.frame.moments import (
-    Procedure,
-    Solved,
-    TrainMembers,
-    metrics_of,
-    on_folds,
-    points_on_folds,
-    search_all,
-)
-from distfms.methods.frame.row_data import RowForm, check_moments, read_levels
-from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model, sources_of
-from distfms.methods.frame.rows import moment_reader
+from distfms.methods.frame.moments import Procedure, Solved
+from distfms.methods.frame.row_data import RowForm
+from distfms.methods.frame.row_predictor import RowPredictor
 from distfms.methods.frame.tuning import choose_options
 from distfms.report.page import PageSection, Table
 from distfms.solve.linalg import symmetric_pinv
@@ -43,21 +34,20 @@ def correlation(run: Run, job: Job) -> Finished:
     columns (`select`), and scores every prefix on all rows, folds and held-out rows (`evaluate`).
     """
     form: RowForm = job.form
-    plan = form.plan(read_levels(run, form))
+    plan = form.plan(form.read_levels(run))
     statistics = run.step("statistics", lambda: read_moments(run, form, plan))
     procedure_of = partial(CorrelationProcedure.of, plan.feature_names)
-    points = partial(points_on_folds, run, job, statistics, procedure_of, nested="budget")
-    options, tuning = choose_options(run, job, points)
+    options, tuning = choose_options(run, job, statistics, procedure_of)
     procedure = procedure_of(options)
-    train = TrainMembers(statistics)
+    train = statistics.train()
     problem = procedure.problem(train)
-    paths = run.step("select", lambda: search_all(run, procedure, problem))
+    paths = run.step("select", lambda: procedure.search_all(run, problem))
     solved = Solved(procedure, statistics, train, problem, paths)
-    metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
+    metrics = run.step("evaluate", lambda: solved.metrics(solved.on_folds(run, job)))
     path = solved.path
     mean = problem.mean
     names = list(plan.feature_names)
-    model = {"sources": sources_of(plan), "id": form.roles.id}
+    model = {"sources": form.sources(plan), "id": form.roles.id}
     return Finished(
         selection={
             "method": job.name,
@@ -74,8 +64,8 @@ def correlation(run: Run, job: Job) -> Finished:
 
 
 def read_moments(run: Run, form: RowForm, plan: ColumnPlan) -> Bundle:
-    statistics = run.reduce(lambda *rows: moment_reader(form.source(plan, *rows)))
-    check_moments(run, form, plan, statistics)
+    statistics = run.reduce(lambda *rows: form.source(plan, *rows).moments())
+    form.check_moments(run, plan, statistics)
     return statistics
 
 
@@ -86,6 +76,7 @@ def make_job(options: CorrelationOptions, inputs: Inputs, seed: int) -> Job:
         options,
         describe=lambda: {"method": "largest correlations", "budget": str(options.budget)},
         judged_by={"mse": False},
+        nested="budget",
         weighs_partitions=True,
     )
 
@@ -176,8 +167,7 @@ def predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPr
     bought = {model["names"][a].partition("=")[0] for a in arrays["order"][:n]}
     needed = [name for name in model["sources"] if name in bought]
     linear = Linear(tuple(model["names"]), arrays["weights"][n], arrays["mean"])
-    plan = plan_of_model(dataset, needed, model["sources"], model["id"])
-    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), linear)
+    return RowPredictor.of(run, dataset, needed, (f"predicted_{model['target']}",), linear)
 
 
 def sections(run: FinishedRun) -> Sequence[PageSection]:

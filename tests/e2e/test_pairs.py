@@ -14,11 +14,11 @@ from distfms.methods.attribute_efficient import form, method, options
 from distfms.methods.attribute_efficient.cells import SHARES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
-from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.runs.driver import run_job
 from distfms.runs.finished import read_run
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
+from distfms.solve.trees import DEFAULTS, FIXED
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
 from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
 from tests.e2e.attribute_efficient_jobs import X as ALL

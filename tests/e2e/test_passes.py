@@ -63,6 +63,10 @@ def test_check_says_what_a_default_job_does(tmp_path, method):
     lines = (folder / "events.jsonl").read_text().splitlines()
     pools = [event for event in map(json.loads, lines) if event["event"] == "pool"]
     assert {event["what"] for event in pools} <= named
+    # The dearest evaluation on folds is what was counted before.
+    reasons = [event["why"] for event in pools if event["what"] == "folds"]
+    dearest = max(reasons, key=lambda why: float(why.split()[1]))
+    assert dearest in checked["actors"]
 
 
 @pytest.mark.parametrize(
@@ -154,3 +158,24 @@ def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):
     assert len(tried) == 2 * 9
     means = np.array([point["mean"] for point in tuning["points"]])
     assert tuning["chosen"] == tried[int(np.argmin(means))]
+
+
+@pytest.mark.parametrize(
+    ("section", "candidates"),
+    [
+        (
+            {},
+            "4 candidates, up to 20 fits: model linear | model linear; splines 5 | model lightgbm",
+        ),
+        (
+            {"expand": {}},
+            "3 candidates, up to 15 fits: model linear | model lightgbm; criterion fr",
+        ),
+    ],
+)
+def test_what_a_grid_sets_or_nobody_compares_is_no_candidate(tmp_path, section, candidates):
+    rows().to_parquet(tmp_path / "rows.parquet")
+    data = {"path": str(tmp_path / "rows.parquet"), "target": "y", "folds": 5}
+    job = {"name": "job", "method": "sequence", "data": data, "output": str(tmp_path / "runs")}
+    spec = build_spec({**job, "sequence": section, "tune": {"grid": {"ridge": [0.1, 1.0]}}})
+    assert candidates in prepare(spec).describe()["candidates"]

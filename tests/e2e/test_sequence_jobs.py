@@ -11,7 +11,7 @@ import pytest
 import distfms
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.frame import mapped
-from distfms.methods.sequence import learners
+from distfms.methods.frame.judge import Judge
 from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
@@ -61,8 +61,9 @@ def natural(columns, rule, inside, outside):
 def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_path, monkeypatch):
     columns = graded()
     passes = []
-    judge = learners.judged_by_pass
-    monkeypatch.setattr(learners, "judged_by_pass", lambda *args: passes.append(1) or judge(*args))
+    judge = Judge.by_pass
+    counted = staticmethod(lambda *args: passes.append(1) or judge(*args))
+    monkeypatch.setattr(Judge, "by_pass", counted)
     data = write_rows(tmp_path / "data", columns, n_files=1)
     section = {"id": None, "query": "q", "missing": "error"}
     rules = ["omp", "omp-single", "fr-blind", "omp-blind", "random", "sparse", "oracle:random"]

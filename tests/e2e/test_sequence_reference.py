@@ -11,13 +11,13 @@ import pytest
 from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.methods.sequence import form
 from distfms.methods.sequence.problem import Ladder
 from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
+from distfms.solve.trees import DEFAULTS, FIXED
 from tests.e2e.jobs import content, spec_of
 
 OWN = {"num_iterations": 20, "min_data_in_leaf": 5}

@@ -9,9 +9,8 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence.trees import inputs_of
 from distfms.runs.predict import predict_file
+from distfms.solve.trees import DEFAULTS, FIXED, inputs_of
 from tests.e2e.jobs import content, run_on
 
 OWN = {"num_iterations": 15, "min_data_in_leaf": 5}

@@ -72,7 +72,7 @@ def test_check_says_what_will_be_tried(mixed_data, tmp_path):
     said = prepare(tuned_job(mixed_data, tmp_path)).describe()["tuned"]
     assert said == (
         "criterion fr, omp; ridge 1e-05, 0.3, 3; max_groups 2, none: 12 points on 3 folds, "
-        "36 evaluations; the best by explained_variance"
+        "18 evaluations; the best by explained_variance"
     )
 
 

@@ -17,9 +17,9 @@ from distfms.methods.attribute_efficient.predictors import (
     Predictor,
     limits_between,
 )
-from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.outcomes import Numbers
+from distfms.stats.base import Members
 
 
 def judge_of(options: AttributeEfficientOptions, train: Members, n_detailed: int = 1) -> Judge:

@@ -21,7 +21,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
 from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import Pairs, inner_folds
 from distfms.methods.attribute_efficient.predictors import Gaps
-from distfms.methods.frame.trees import FIXED, fitted, gains_by_feature, scores
+from distfms.solve.trees import FIXED, fitted, gains_by_feature, scores
 from distfms.stats.sample import RowSample
 
 #: Names of models of what was observed: a solve from pairs, a ridge on imputed means, a normal

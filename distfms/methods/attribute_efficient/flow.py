@@ -36,24 +36,15 @@ from distfms.methods.attribute_efficient.lessons import curves, design_of, ends,
 from distfms.methods.attribute_efficient.predictors import SideBySide
 from distfms.methods.attribute_efficient.procedure import LearningProcedure, on_rows
 from distfms.methods.frame.choose import best, chosen_without
-from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_on_folds
-from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import Judge, LossSums, Question, judged_by_pass
-from distfms.methods.frame.moments import (
-    Solved,
-    TrainMembers,
-    head_of,
-    on_folds,
-    points_on_folds,
-    search_all,
-)
-from distfms.methods.frame.row_data import require_rows, tell_counts
-from distfms.methods.frame.row_predictor import sources_of
+from distfms.methods.frame.contract import Finished, Job, Run
+from distfms.methods.frame.cross_validation import FoldWork
+from distfms.methods.frame.judge import Judge, LossSums
+from distfms.methods.frame.moments import Solved
 from distfms.methods.frame.tuning import ChosenOptions, choose_options
 from distfms.report.formatting import percent
-from distfms.stats.base import Bundle, joined
+from distfms.stats.base import Bundle, Members, joined, number_or_none
 from distfms.stats.classification import class_report
+from distfms.stats.folds import Answer, FoldAnswers
 
 
 def attribute_efficient(run: Run, job: Job) -> Finished:
@@ -68,7 +59,7 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
     """
     learner = learner_of(run, job)
     statistics = run.step("statistics", lambda: read_statistics(run, learner))
-    train = TrainMembers(statistics)
+    train = statistics.train()
     options, tuning = tuned(run, job, statistics)
     job = replace(job, options=options)
     learner = replace(learner, job=job)
@@ -92,10 +83,10 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
     """Add up moments of all rows; refuse what nothing can be learned from."""
     statistics = run.reduce(learner.reader)
     form = learner.job.form
-    train = TrainMembers(statistics)
-    require_rows(form, [part.n_rows for part in statistics["counts"].parts])
+    train = statistics.train()
+    form.require_rows([part.n_rows for part in statistics["counts"].parts])
     form.check_values(train)
-    tell_counts(run, form, form.row_plan, statistics["counts"])
+    form.tell_counts(run, form.row_plan, statistics["counts"])
     if learner.draws is None:
         check_online(run, learner.job, train)
     else:
@@ -106,9 +97,7 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
 def tuned(run: Run, job: Job, statistics: Bundle) -> ChosenOptions:
     """Choose the options of a job by cross-validation."""
     by_rows = partial(evaluate_with_rows, run, job, statistics)
-    of_options = partial(procedure_of, job)
-    points = partial(points_on_folds, run, job, statistics, of_options, evaluate=by_rows)
-    return choose_options(run, job, points)
+    return choose_options(run, job, statistics, partial(procedure_of, job), by_rows)
 
 
 def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[str, Learned]:
@@ -118,7 +107,7 @@ def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[s
         learned = learned_by_chains(run, job, train, [procedure.lesson(train)])
         paths = dict(zip(procedure.names, learned, strict=True))
     else:
-        paths = search_all(run, procedure, train)
+        paths = procedure.search_all(run, train)
     first = next(iter(paths.values()))
     in_all = first.n_examples * len(job.features)
     scanned = in_all if job.options.scanned_for else 0
@@ -128,7 +117,7 @@ def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[s
 
 def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -> FoldAnswers:
     """Evaluate every item on every fold, which is given its rows, on actors where that pays."""
-    fill = fill_of(TrainMembers(statistics))
+    fill = fill_of(statistics.train())
     # What is solved from pairs knows by itself what to make of missing values.
     if job.options.solver == "pairs":
         fill = np.full_like(fill, np.nan)
@@ -138,7 +127,7 @@ def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -
         held_bytes += rows.n_bytes
     evaluate_rows = partial(on_rows, rows, work.evaluate)
     work = replace(work, evaluate=evaluate_rows, held_bytes=held_bytes)
-    return evaluate_on_folds(run, statistics, work)
+    return work.on_actors(run, statistics)
 
 
 # --- evaluation -----------------------------------------------------------------------------------
@@ -149,7 +138,7 @@ def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     job = learner.job
     train = solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
-    validated = on_folds(run, job, solved, evaluate=by_rows)
+    validated = solved.on_folds(run, job, evaluate=by_rows)
     candidate = None
     if job.options.solver == "pairs":
         solved, validated, candidate = with_chosen(run, solved.procedure, solved, validated)
@@ -171,7 +160,7 @@ def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     algorithm = at_ends[0]["name"]
     del baselines[algorithm]
     return {
-        **head_of(solved, validated, of_model),
+        **solved.head(validated, of_model),
         **classes_of(job, train, sums),
         "candidate": candidate,
         "algorithm": algorithm,
@@ -262,8 +251,8 @@ def sums_of(
     if by_chains:
         models.append(linear_of(by_chains, train))
     n_scores = len(solved.paths) + len(by_chains)
-    question = Question(SideBySide(models), judge, n_scores=n_scores)
-    sums = judged_by_pass(run, job.form.labelled, {"models": question})["models"]
+    question = judge.question(SideBySide(models), n_scores=n_scores)
+    sums = Judge.by_pass(run, job.form.labelled, {"models": question})["models"]
     by_rows = {"train": sums.train(), "test": sums.test}
     return {rows: by_rows[rows] for rows in solved.sets}
 
@@ -323,7 +312,7 @@ def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     model = {
         "kind": kind,
         "names": form.roles.features,
-        "sources": sources_of(form.row_plan),
+        "sources": form.sources(form.row_plan),
         "id": form.roles.id,
         "target": form.roles.target[0],
         "positive": job.options.positive,

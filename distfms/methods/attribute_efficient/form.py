@@ -12,7 +12,16 @@ from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, require_observed
 from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.cells import MEAN, SHARES
+from distfms.methods.attribute_efficient.cells import (
+    FULL_RIDGE,
+    FULL_TREES,
+    IMPUTED,
+    MEAN,
+    MIXED,
+    PAIRS,
+    SHARES,
+    TREES,
+)
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE
 from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.normal import MOST_OPERATIONS
@@ -23,13 +32,13 @@ from distfms.methods.attribute_efficient.options import (
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
 from distfms.methods.attribute_efficient.read import row_bytes, statistics_reader
-from distfms.methods.frame.contract import Grid, Inputs, Job
-from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.moments import TrainMembers, actors_on_moments
+from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.read import sample_share
 from distfms.methods.frame.row_data import RowForm
 from distfms.methods.frame.rows import RowSource, plus_minus
 from distfms.report.formatting import number
+from distfms.spec import Grid
+from distfms.stats.base import Members
 
 #: Multiplications that take as long as one drawn attribute (measured: 0.1 µs at 6 · 10⁹ a second).
 _DRAW = 600.0
@@ -161,11 +170,22 @@ class AttributeForm(RowForm):
             return []
         return [{"model": (MEAN,)}, {"model": ("linear",), "LightGBM's share": SHARES}]
 
-    def for_actors(self, options: AttributeEfficientOptions) -> dict[str, float]:
+    def compared(self, options: AttributeEfficientOptions) -> list[str]:
+        """Return what folds compare: the chosen algorithm, and beside pairs what is as dear."""
+        if options.solver == "online":
+            return [options.chosen]
+        names = [MIXED] if self.chooses else [PAIRS, TREES]
+        if self.takes_gaps:
+            return [names[0], IMPUTED, *names[1:]]
+        if (options.attributes_per_example or 0) < len(self.roles.features):
+            names += [FULL_RIDGE, FULL_TREES]
+        return names
+
+    def for_actors(self, options: AttributeEfficientOptions, n_tried: int = 1) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""
-        n_folds = self.inputs.section.folds
         once = self.operations(options)
-        folds = actors_on_moments(n_folds, 1, once)
+        n_learned = max(len(self.compared(options)), n_tried)
+        folds = self.inputs.on_folds(n_learned * once)
         if options.solver == "pairs":
             return folds
         n_lessons = 1 + len(options.compared) * N_SIZES * options.repeats
@@ -219,7 +239,7 @@ class AttributeForm(RowForm):
         train = self.inputs.train
         drawn = options.attributes_per_example
         reader = statistics_reader(self.labelled(train, False))
-        first = TrainMembers(reader(train.partitions[0]))
+        first = reader(train.partitions[0]).train()
         self.check_values(first)
         d = len(self.roles.features)
         attributes = f"{drawn} of {d} attributes" if drawn else "all that is there"

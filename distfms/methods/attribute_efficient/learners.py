@@ -10,15 +10,7 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.methods.attribute_efficient.candidates import fill_of
-from distfms.methods.attribute_efficient.cells import (
-    FULL_RIDGE,
-    FULL_TREES,
-    IMPUTED,
-    MIXED,
-    NORMAL,
-    PAIRS,
-    TREES,
-)
+from distfms.methods.attribute_efficient.cells import NORMAL, PAIRS
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, weights_after
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.lessons import Lesson, design_of, learn, norm_of, stream
@@ -30,10 +22,10 @@ from distfms.methods.attribute_efficient.read import (
     statistics_reader,
 )
 from distfms.methods.frame.contract import Job, Run, Summary
-from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.passes import keeps_rows
 from distfms.methods.frame.rows import SummaryReader
 from distfms.report.formatting import count
+from distfms.stats.base import Members
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,21 +106,11 @@ def procedure_of(
     job: Job, options: AttributeEfficientOptions, draws: Draws | None = None
 ) -> LearningProcedure:
     """Return what is learned of some rows, with some options; of pairs, with what they are of."""
-    names = [options.chosen]
-    linear = PAIRS
-    if draws is not None:
-        form = job.form
-        if form.has_normal_model(options):
-            linear = NORMAL
-        names = [MIXED] if form.chooses else [PAIRS, TREES]
-        if form.takes_gaps:
-            names.insert(1, IMPUTED)
-        elif (draws.n_drawn or 0) < len(job.features):
-            names += [FULL_RIDGE, FULL_TREES]
-    n_operations = job.form.operations(options)
-    return LearningProcedure(
-        options, stream(job.seed, 0), n_operations, tuple(names), draws, linear
-    )
+    form = job.form
+    linear = NORMAL if draws is not None and form.has_normal_model(options) else PAIRS
+    names = tuple(form.compared(options))
+    key = stream(job.seed, 0)
+    return LearningProcedure(options, key, form.operations(options), names, draws, linear)
 
 
 def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:

@@ -22,10 +22,9 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.stats.base import over_folds
+from distfms.methods.frame.curves import points_of
+from distfms.stats.base import Members, number_or_none, over_folds
+from distfms.stats.folds import FoldAnswers
 
 
 @dataclass(frozen=True, eq=False)

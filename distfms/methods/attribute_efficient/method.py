@@ -26,7 +26,7 @@ from distfms.methods.attribute_efficient.predictors import (
     Predictor,
 )
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
-from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
+from distfms.methods.frame.row_predictor import RowPredictor
 from distfms.stats.base import below
 
 
@@ -67,10 +67,9 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         predictor = trees if kind == TREES else Mixed(predictor, trees, [run.model["share"]])
         missing = "taken by LightGBM as missing" if kind == TREES else f"{missing}, and by LightGBM"
     used = [names[column] for column in columns]
-    plan = plan_of_model(dataset, used, run.model["sources"], run.model["id"])
     predict = partial(predicted, predictor, used)
-    output = f"predicted_{run.model['target']}"
-    return RowPredictor(dataset.reader, plan, (output,), predict, gaps=missing)
+    outputs = (f"predicted_{run.model['target']}",)
+    return RowPredictor.of(run, dataset, used, outputs, predict, gaps=missing)
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:

@@ -29,11 +29,12 @@ from distfms.methods.attribute_efficient.lessons import Lesson, learn, lesson_of
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.predictors import SideBySide
 from distfms.methods.attribute_efficient.read import TrainingRows
-from distfms.methods.frame.contract import Answer
-from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.frame.judge import JudgedRows, LossSums
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.frame.read import SAMPLE
+from distfms.stats.base import Members
+from distfms.stats.folds import Answer
 
 
 @dataclass(frozen=True)

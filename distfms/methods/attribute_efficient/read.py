@@ -15,7 +15,7 @@ from distfms.data.rows.folds import mix
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import LEAST_FOLDS, Pairs, inner_folds
-from distfms.methods.frame.read import sample_share, sampling_reader
+from distfms.methods.frame.read import sample_share
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
 from distfms.stats.comoments import Moments
 
@@ -42,7 +42,7 @@ def statistics_reader(
     reader = SummaryReader(source, "pairs", summarise, {"draws": draws.key()})
     # Values that are not drawn of a row have no say in which rows are sampled.
     share = sample_share(n_rows, source.plan.n_features)
-    return sampling_reader(reader, share, by_values=False)
+    return reader.sampled(share, by_values=False)
 
 
 def _summary(batch: RowBatch, part: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.row_data import Levels, RowForm, refuse_dropped, summary_of_target
+from distfms.methods.frame.row_data import Levels, RowForm
 from distfms.methods.frame.row_predictor import INEXACT, class_name
 from distfms.methods.frame.rows import CategoryReader, require_levels
 from distfms.stats.base import Folded
@@ -60,58 +60,67 @@ class Classes:
         """Return a plan whose batches have these values of the target."""
         return plan if self.levels is None else plan.with_levels(self.target, self.levels)
 
+    @staticmethod
+    def counts(batch: RowBatch, part: int) -> dict[str, ClassCounts]:
+        """Count the values of the only target in a part of a batch, as ``classes``."""
+        rows = batch.part_slices[part]
+        weight = None if batch.weight is None else batch.weight[rows]
+        return {"classes": ClassCounts.from_rows(batch.target[0, rows], weight)}
 
-def count_classes(
-    run: Run, form: RowForm, levels: Levels, plan: ColumnPlan, learner: str
-) -> Classes:
-    """Find the classes of the only target; `learner` needs them, for messages.
+    @classmethod
+    def read(
+        cls, run: Run, form: RowForm, levels: Levels, plan: ColumnPlan, learner: str
+    ) -> Classes:
+        """Find the classes of the only target; `learner` needs them, for messages.
 
-    Raises
-    ------
-    DataError
-    """
-    counts = summary_of_target(run, form, plan, "classes", class_counts)
-    return classes_of(run, form, levels, plan, counts, learner)
+        Raises
+        ------
+        DataError
+        """
+        counts = form.read_target(run, plan, "classes", cls.counts)
+        return cls.of(run, form, levels, plan, counts, learner)
 
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        form: RowForm,
+        levels: Levels,
+        plan: ColumnPlan,
+        counts: Folded[ClassCounts],
+        learner: str,
+        most: int | None = None,
+    ) -> Classes:
+        """Return the classes of the counts of a plan; see `read`.
 
-def classes_of(
-    run: Run,
-    form: RowForm,
-    levels: Levels,
-    plan: ColumnPlan,
-    counts: Folded[ClassCounts],
-    learner: str,
-    most: int | None = None,
-) -> Classes:
-    """Return the classes of the counts of a plan; see `count_classes`.
-
-    Exact numbers beyond float64, and texts in another order than their labels, are counted again.
-    """
-    target = form.roles.target[0]
-    refuse_dropped(form, len(counts.train().values) + len(counts.test.values))
-    texts = levels.get(target)
-    labels = None
-    if texts is None and _exceeds_floats(form, counts):
-        weight = form.roles.weight
-        bundle = run.reduce(lambda dataset, _: CategoryReader(dataset.reader, (target,), weight))
-        texts = require_levels(bundle["categories"].train())[target]
-    if texts is not None:
-        dtype = form.inputs.train.schema.field(target).type
-        pairs = sorted(zip(labels_of(texts, dtype), texts, strict=True))
-        labels = [label for label, _ in pairs]
-        texts = [text for _, text in pairs]
-    if texts != levels.get(target):
-        plan = plan.with_levels(target, texts or ())
-        counts = summary_of_target(run, form, plan, "classes", class_counts)
-    classes = find_classes(counts, target, learner, most, labels)
-    weight_of = dict(zip(counts.train().values, counts.train().weight, strict=True))
-    return Classes(
-        target,
-        tuple(classes.tolist()),
-        None if labels is None else tuple(labels[int(value)] for value in classes),
-        None if texts is None else tuple(texts),
-        tuple(float(weight_of[value]) for value in classes),
-    )
+        Exact numbers beyond float64, and texts in another order than their labels, are counted
+        again.
+        """
+        target = form.roles.target[0]
+        form.refuse_dropped(len(counts.train().values) + len(counts.test.values))
+        texts = levels.get(target)
+        labels = None
+        if texts is None and _exceeds_floats(form, counts):
+            weight = form.roles.weight
+            bundle = run.reduce(lambda data, _: CategoryReader(data.reader, (target,), weight))
+            texts = require_levels(bundle["categories"].train())[target]
+        if texts is not None:
+            dtype = form.inputs.train.schema.field(target).type
+            pairs = sorted(zip(labels_of(texts, dtype), texts, strict=True))
+            labels = [label for label, _ in pairs]
+            texts = [text for _, text in pairs]
+        if texts != levels.get(target):
+            plan = plan.with_levels(target, texts or ())
+            counts = form.read_target(run, plan, "classes", cls.counts)
+        classes = find_classes(counts, target, learner, most, labels)
+        weight_of = dict(zip(counts.train().values, counts.train().weight, strict=True))
+        return cls(
+            target,
+            tuple(classes.tolist()),
+            None if labels is None else tuple(labels[int(value)] for value in classes),
+            None if texts is None else tuple(texts),
+            tuple(float(weight_of[value]) for value in classes),
+        )
 
 
 def _exceeds_floats(form: RowForm, counts: Folded[ClassCounts]) -> bool:
@@ -201,10 +210,3 @@ def find_classes(
             f"others.{many if len(classes) > _MANY_CLASSES else ''}"
         )
     return classes
-
-
-def class_counts(batch: RowBatch, part: int) -> dict[str, ClassCounts]:
-    """Count the values of the only target in a part of a batch."""
-    rows = batch.part_slices[part]
-    weight = None if batch.weight is None else batch.weight[rows]
-    return {"classes": ClassCounts.from_rows(batch.target[0, rows], weight)}

@@ -14,17 +14,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
-from numbers import Real
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.folds import FoldPlan
+from distfms.data.rows.roles import is_categorical
 from distfms.engine.pool import ActorPool
 from distfms.errors import SpecError
-from distfms.spec import DataSection, Section, TuneSection
-from distfms.stats.base import Bundle, FoldMeans, over_folds
+from distfms.spec import DataSection, Grid, Section, TuneSection
+from distfms.stats.base import Bundle
 from distfms.store.places import Location
 
 T = TypeVar("T")
@@ -35,19 +35,6 @@ RETRAINING = "retrain.json"
 
 #: Number of rows, and the measures of each model that was scored on them, by name.
 Judged = tuple[int, Sequence[Mapping[str, float]]]
-
-#: Multiplications of work that actors do no sooner than it is done without them, whatever its size:
-#: 150 purchases among 6,000 attributes take one process 0.8 s, and two new actors 6.8 s.
-NO_GAIN = -math.inf
-
-#: The same of reading with something large, which actors on Ray are sent once and keep.
-ON_RAY = -1.0
-
-#: Option sets to choose from: every combination of the values of these options.
-Grid = Mapping[str, Sequence[Any]]
-
-#: What one evaluation on a fold found: named arrays, few numbers.
-Answer = Mapping[str, np.ndarray]
 
 
 class PartialReader(Protocol):
@@ -107,9 +94,23 @@ class Inputs:
         return FoldPlan(self.section.folds, self.section.test, seed)
 
     @property
+    def names_classes(self) -> bool:
+        """Whether the only target holds texts, which name classes."""
+        schema = self.train.schema
+        targets = self.section.target or ()
+        if len(targets) != 1 or targets[0] not in schema.names:
+            return False
+        return is_categorical(schema.field(targets[0]).type)
+
+    @property
     def n_parts(self) -> int:
         """Number of parts that statistics are held of: the folds and the held-out rows."""
         return self.divided().n_parts
+
+    def on_folds(self, n_operations: float) -> dict[str, float]:
+        """Return the multiplications of what all folds do, for `Job.for_actors`."""
+        n_folds = self.section.folds
+        return {"folds": n_folds * n_operations} if n_folds > 1 else {}
 
     def changed(self, **update: int) -> Inputs:
         """Return the data with another number of `folds`."""
@@ -261,21 +262,6 @@ class RowStop:
     confidence: float | None = None
 
 
-def checked_budget(budget: Any, name: str) -> float | None:
-    """Return what a row may cost, or how long it may take, as a user has given it by this name."""
-    if budget is None:
-        return None
-    number = float(budget) if isinstance(budget, Real) else math.nan
-    if not (math.isfinite(number) and number >= 0):
-        raise SpecError(f"{name} is {shown(budget)}; it must be a finite number, at least 0.")
-    return number
-
-
-def shown(value: Any) -> str:
-    """Write what a user has given in place of a number."""
-    return f"{value:g}" if isinstance(value, Real) else repr(value)
-
-
 class Predictor(Protocol):
     """Picklable function from a partition to its predictions."""
 
@@ -341,46 +327,6 @@ class Chosen:
     weight: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class FoldAnswers:
-    """What the folds answered.
-
-    Attributes
-    ----------
-    folds : tuple of int
-        Folds with two rows or more; the others have no answer.
-    n_rows : tuple of int
-    weight : tuple of float
-        Of the rows of each of them.
-    answers : tuple of tuple of mapping
-        By item, then by fold.
-    n_done : int
-        Evaluations that were done.
-    """
-
-    folds: tuple[int, ...]
-    n_rows: tuple[int, ...]
-    weight: tuple[float, ...]
-    answers: tuple[tuple[Answer, ...], ...]
-    n_done: int = 0
-
-    def values(self, item: int, measure: str) -> np.ndarray:
-        """Return what the folds answered an item by a measure, shape (…, n_folds)."""
-        return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
-
-    def by_unit(self) -> dict[tuple[int, int], Answer]:
-        """Return the answers by fold and number of the item."""
-        by_unit = {}
-        for item, of_folds in enumerate(self.answers):
-            for fold, answer in zip(self.folds, of_folds, strict=True):
-                by_unit[fold, item] = answer
-        return by_unit
-
-    def means(self, item: int, measure: str) -> FoldMeans:
-        """Return what the folds say together of an item by a measure."""
-        return over_folds(self.values(item, measure), self.weight)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
     """A method applied to one spec and its data: all that is known before any row is read.
@@ -419,9 +365,11 @@ class Job:
         Measures that options can be compared by. Default: all of the method.
     untunable : str, optional
         Why options cannot be compared on folds.
+    nested : str, optional
+        Option that `tune` may vary of which a path for the greatest value answers all others.
     for_actors : callable
-        What actors may do: () → {what: about how many multiplications, infinite where one process
-        is too small, `NO_GAIN` or `ON_RAY`}.
+        What actors may do: ``n_tried``, by default 1 → {what: about how many multiplications,
+        infinite where one process is too small, `NO_GAIN` or `ON_RAY`}.
     candidates : callable
         What folds choose from where options leave it open: options → grids like that of `tune`,
         the simplest first. Empty where nothing is left open.
@@ -447,7 +395,8 @@ class Job:
     tune: TuneSection | None = None
     tuned_by: Sequence[str] | None = None
     untunable: str | None = None
-    for_actors: Callable[[], Mapping[str, float]] = dict
+    nested: str | None = None
+    for_actors: Callable[..., Mapping[str, float]] = lambda n_tried=1: {}
     candidates: Callable[[Any], Sequence[Grid]] = lambda options: ()
     passes: tuple[int, int | None] = (1, None)
     form: Any = None
@@ -456,6 +405,12 @@ class Job:
     def n_folds(self) -> int:
         """Number of folds; 0 or 1 without cross-validation."""
         return self.inputs.section.folds
+
+    @property
+    def n_tried(self) -> int:
+        """Number of paths that answer the grid of `tune`; 1 without."""
+        grid: Grid = {} if self.tune is None else self.tune.grid
+        return math.prod(len(values) for name, values in grid.items() if name != self.nested)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ few numbers, and depends on the item and the fold only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,23 +17,17 @@ import numpy as np
 
 from distfms.engine.pool import ActorPool
 from distfms.errors import EngineError
-from distfms.methods.frame.contract import Answer, FoldAnswers, Run
-from distfms.stats.base import Bundle
+from distfms.methods.frame.contract import Job, Run
+from distfms.stats.base import Bundle, Members
 from distfms.stats.codec import load
+from distfms.stats.folds import Answer, FoldAnswers
 from distfms.store.places import Location, open_binary
 
-#: Number of a fold and of an item.
-Unit = tuple[int, int]
-Members = Mapping[str, Any]
 M = TypeVar("M")
 
 #: Items that an actor evaluates on a fold before it asks for more: what they share of a fold is
 #: made once.
 PORTION = 8
-
-#: Multiplications that take as long as the calls of one greedy step on small arrays: 0.13 ms of
-#: 6 · 10⁹ a second (measured on 30 to 1,000 columns).
-CALLS = 8e5
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +67,6 @@ def without_fold(bundle: Bundle, number: int) -> tuple[Members, Members]:
     )
 
 
-def held_out(statistics: Bundle) -> Members:
-    """Return the statistics of the held-out rows by name."""
-    return {name: part.test for name, part in statistics.members.items()}
-
-
 @dataclass(frozen=True, eq=False)
 class FoldWork:
     """What to evaluate on which folds; picklable.
@@ -93,7 +82,7 @@ class FoldWork:
     held_bytes : int
         Memory that an actor takes.
     n_operations : float
-        Multiplications that all evaluations take; see `CALLS`.
+        Multiplications that all evaluations take; see `solve.forward.CALLS`.
     split : callable
         ``(statistics, fold)`` → the statistics of all training rows but those of a fold, and of
         the fold.
@@ -112,6 +101,97 @@ class FoldWork:
     split: Callable[[Bundle, int], tuple[Members, Members]] = without_fold
     learnable: Callable[[Members], bool] = any_rows
     step: str = "statistics"
+
+    @classmethod
+    def of_job(
+        cls, job: Job, evaluate: Any, items: Sequence[Any], procedures: Sequence[Any]
+    ) -> FoldWork:
+        """Return the work of evaluating items on the folds of a job, by procedures for each."""
+        return cls(
+            size=procedures[0].size,
+            learnable=procedures[0].learnable,
+            evaluate=evaluate,
+            items=items,
+            n_folds=job.n_folds,
+            held_bytes=2 * job.statistics_bytes,  # all folds, and one merged
+            n_operations=job.n_folds * sum(procedure.n_operations() for procedure in procedures),
+        )
+
+    def fold(self, statistics: Bundle, number: int) -> Fold | None:
+        """Return a fold, or None if it has fewer than two rows or nothing is learned without it."""
+        train, held_out = self.split(statistics, number)
+        for members in (train, held_out):
+            n_rows, _ = self.size(members)
+            if n_rows < 2:
+                return None
+        return Fold(train, held_out, number) if self.learnable(train) else None
+
+    def folds(self, statistics: Bundle) -> Iterator[Fold]:
+        """Make the folds that there are, one after the other."""
+        for number in range(self.n_folds):
+            fold = self.fold(statistics, number)
+            if fold is not None:
+                yield fold
+
+    def answer(self, fold: Fold, item: int) -> Answer:
+        """Evaluate an item on a fold; the answer also has the size of the fold."""
+        n_rows, weight = self.size(fold.held_out)
+        size = {"fold/n_rows": np.array(n_rows), "fold/weight": np.array(weight)}
+        return {**self.evaluate(fold, self.items[item]), **size}
+
+    def arranged(self, answers: Mapping[tuple[int, int], Answer]) -> FoldAnswers:
+        """Arrange answers by fold and item; folds that there are not have none."""
+        folds = sorted({fold for fold, _ in answers})
+        by_item = []
+        for item in range(len(self.items)):
+            of_folds = [answers[fold, item] for fold in folds]
+            by_item.append(tuple(of_folds))
+        first = by_item[0]
+        return FoldAnswers(
+            folds=tuple(folds),
+            n_rows=tuple(int(answer["fold/n_rows"]) for answer in first),
+            weight=tuple(float(answer["fold/weight"]) for answer in first),
+            answers=tuple(by_item),
+            n_done=self.n_folds * len(self.items),
+        )
+
+    def here(
+        self,
+        statistics: Bundle,
+        extended: Callable[[Fold], AbstractContextManager[Fold]] = nullcontext,
+    ) -> FoldAnswers:
+        """Evaluate in this process, fold by fold; `extended` adds what the items of a fold need."""
+        answers = {}
+        for fold in self.folds(statistics):
+            with extended(fold) as whole:
+                for item in range(len(self.items)):
+                    answers[fold.number, item] = self.answer(whole, item)
+        return self.arranged(answers)
+
+    def on_actors(self, run: Run, statistics: Bundle) -> FoldAnswers:
+        """Evaluate every item on every fold, on actors where that pays; within a step.
+
+        The same bits whatever the pool, the number of actors and what was lost on the way.
+        """
+        n_portions = self.n_folds * -(-len(self.items) // PORTION)
+        opened = partial(
+            run.pool,
+            n_portions,
+            0,
+            what="folds",
+            shared_bytes=self.held_bytes,
+            n_operations=self.n_operations,
+        )
+        try:
+            with opened() as pool:
+                return _evaluated_by(run, pool, statistics, self)
+        except OutOfSightError as error:
+            run.note(
+                "The driver evaluated the folds alone, as some workers do not see the run folder. "
+                f"{error} For speed, put `output` on storage that all machines share."
+            )
+        with opened(alone=True) as pool:
+            return _evaluated_by(run, pool, statistics, self)
 
 
 class OutOfSightError(EngineError):
@@ -150,77 +230,12 @@ def _evaluate(loaded: _Loaded, portion: tuple[int, Sequence[int]]) -> dict[int, 
     if number != loaded.number:
         loaded.fold = None  # freed before the next is made
         loaded.number = number
-        loaded.fold = split_fold(loaded.bundle, work, number)
-    return _evaluate_items(work, loaded.fold, items)
-
-
-def _evaluate_items(work: FoldWork, fold: Fold | None, items: Iterable[int]) -> dict[int, Answer]:
-    """Evaluate items on a fold; answers are empty where there is none."""
-    if fold is None:
-        return {item: {} for item in items}
-    return {item: evaluated(work, fold, item) for item in items}
-
-
-def evaluated(work: FoldWork, fold: Fold, item: int) -> Answer:
-    """Evaluate an item on a fold; the answer also has the size of the fold."""
-    n_rows, weight = work.size(fold.held_out)
-    size = {"fold/n_rows": np.array(n_rows), "fold/weight": np.array(weight)}
-    return {**work.evaluate(fold, work.items[item]), **size}
-
-
-def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
-    """Return a fold, or None if it has fewer than two rows or nothing is learned without it."""
-    train, held_out = work.split(bundle, number)
-    for members in (train, held_out):
-        n_rows, _ = work.size(members)
-        if n_rows < 2:
-            return None
-    if not work.learnable(train):
-        return None
-    return Fold(train, held_out, number)
+        loaded.fold = work.fold(loaded.bundle, number)
+    fold = loaded.fold
+    return {} if fold is None else {item: work.answer(fold, item) for item in items}
 
 
 # --- in the driver ------------------------------------------------------------------------------
-
-
-def evaluate_on_folds(run: Run, statistics: Bundle, work: FoldWork) -> FoldAnswers:
-    """Evaluate every item on every fold, on actors where that pays; within a step.
-
-    The same bits whatever the pool, the number of actors and what was lost on the way.
-    """
-    n_portions = work.n_folds * -(-len(work.items) // PORTION)
-    opened = partial(
-        run.pool,
-        n_portions,
-        0,
-        what="folds",
-        shared_bytes=work.held_bytes,
-        n_operations=work.n_operations,
-    )
-    try:
-        with opened() as pool:
-            return _evaluated_by(run, pool, statistics, work)
-    except OutOfSightError as error:
-        run.note(
-            "The driver evaluated the folds alone, as some workers do not see the run folder. "
-            f"{error} For speed, put `output` on storage that all machines share."
-        )
-    with opened(alone=True) as pool:
-        return _evaluated_by(run, pool, statistics, work)
-
-
-def evaluate_here(
-    work: FoldWork, statistics: Bundle, extended: Callable[[Fold], AbstractContextManager[Fold]]
-) -> FoldAnswers:
-    """Evaluate in this process, fold by fold; `extended` adds to a fold what its items need."""
-    answers: dict[Unit, Answer] = {}
-    items = range(len(work.items))
-    for number in range(work.n_folds):
-        fold = split_fold(statistics, work, number)
-        with nullcontext() if fold is None else extended(fold) as whole:
-            of_fold = _evaluate_items(work, whole, items)
-        answers |= {(number, item): answer for item, answer in of_fold.items()}
-    return arranged(work, answers)
 
 
 def _evaluated_by(run: Run, pool: ActorPool, statistics: Bundle, work: FoldWork) -> FoldAnswers:
@@ -230,10 +245,11 @@ def _evaluated_by(run: Run, pool: ActorPool, statistics: Bundle, work: FoldWork)
         build = partial(_load, place, work)
     portions = _portions(work)
     pool.start(build, range(pool.n_actors))
-    answers: dict[Unit, Answer] = {}
+    answers = {}
     for (fold, _), of_portion in zip(portions, pool.map(_evaluate, portions), strict=True):
-        answers |= {(fold, item): answer for item, answer in of_portion.items()}
-    return arranged(work, answers)
+        for item, answer in of_portion.items():
+            answers[fold, item] = answer
+    return work.arranged(answers)
 
 
 def _portions(work: FoldWork) -> list[tuple[int, list[int]]]:
@@ -244,20 +260,3 @@ def _portions(work: FoldWork) -> list[tuple[int, list[int]]]:
         starts = range(0, len(items), PORTION)
         portions += [(fold, items[start : start + PORTION]) for start in starts]
     return portions
-
-
-def arranged(work: FoldWork, answers: Mapping[Unit, Answer]) -> FoldAnswers:
-    """Arrange answers by item and fold; folds that `split_fold` leaves out have none."""
-    folds = tuple(fold for fold in range(work.n_folds) if answers[fold, 0])
-
-    def of_item(item: int) -> tuple[Answer, ...]:
-        return tuple(answers[fold, item] for fold in folds)
-
-    first = of_item(0)
-    return FoldAnswers(
-        folds=folds,
-        n_rows=tuple(int(answer["fold/n_rows"]) for answer in first),
-        weight=tuple(float(answer["fold/weight"]) for answer in first),
-        answers=tuple(of_item(item) for item in range(len(work.items))),
-        n_done=len(answers),
-    )

@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-
-def number_or_none(value: Any) -> float | None:
-    """Return a number as JSON has it: None for one that does not exist."""
-    return float(value) if np.isfinite(value) else None
+from distfms.stats.base import number_or_none
 
 
 def points_of(

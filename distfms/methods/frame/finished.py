@@ -13,11 +13,10 @@ from distfms.data.rows.folds import read_row_index
 from distfms.data.rows.roles import Roles
 from distfms.methods import load_method
 from distfms.methods.frame.contract import FinishedRun, Inputs, Judged, PartialReader, Run
-from distfms.methods.frame.cross_validation import Members, held_out
 from distfms.methods.frame.outcomes import Numbers
-from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.rows import FoldedSource, naming
-from distfms.stats.base import Bundle, Folded
+from distfms.stats.base import Bundle, Folded, Members
+from distfms.stats.sums import Sums
 
 T = TypeVar("T")
 
@@ -33,10 +32,10 @@ def by_statistics(
 
     `statistics` are what the reader finds in these inputs, `size` is that of a `Procedure`.
     """
-    of_inputs = held_out(statistics)
+    of_inputs = statistics.test()
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-        members = of_inputs if run.inputs is inputs else held_out(run.reduce(reader))
+        members = of_inputs if run.inputs is inputs else run.reduce(reader).test()
         n_rows, _ = size(members)
         return n_rows, [score(model, members) for model in models if n_rows]
 

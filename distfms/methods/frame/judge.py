@@ -5,7 +5,7 @@ both into sums over rows and sums into measures: all that is ever said of how go
 
 Rows are judged with the same code wherever they are:
 
-- by one pass for all models: ``judged_by_pass(run, source, {key: Question(models, judge)})``
+- by one pass for all models: ``Judge.by_pass(run, source, {key: judge.question(models)})``
   returns for each question a `Folded` of `LossSums`: of each fold, and of the held-out rows
   (``.train()``, ``.folds[k]``, ``.test``);
 - in memory, such as the sample or a fold on an actor: ``judge.of_rows(models, rows)``, or
@@ -24,29 +24,27 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.data.files.partition import Dataset, Partition
-from distfms.data.rows.batches import RowBatch
+from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.data.rows.folds import hash_keys
 from distfms.methods.frame.contract import PartialReader, Run
 from distfms.methods.frame.outcomes import Outcome
-from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import RankingScores
+from distfms.methods.frame.read import features_of
 from distfms.methods.frame.rows import FoldedSource, naming
 from distfms.solve.buying import BuyFrom
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates
+from distfms.stats.sums import Sums
 
 Key = TypeVar("Key", bound=Hashable)
-
-HELD_OUT = -1
-"""Number of the part of the held-out rows; folds have theirs from 0 on."""
 
 #: Picklable: from features (d, n), NaN where missing, to scores (M, P, n) of M models.
 Models = Callable[[np.ndarray], np.ndarray]
@@ -82,6 +80,13 @@ class JudgedRows:
         weight = None if batch.weight is None else batch.weight[rows]
         queries = None if batch.rows.query is None else hash_keys(batch.rows.query[rows])
         return cls(batch.features[:, rows], batch.target[:, rows], weight, queries)
+
+    @classmethod
+    def of_inputs(
+        cls, plan: ColumnPlan, inputs: np.ndarray, target: np.ndarray, weight: np.ndarray
+    ) -> Self:
+        """Return rows of a sample, whose inputs are numbers and codes of categories."""
+        return cls(features_of(plan, inputs), target, weight)
 
     @property
     def n_rows(self) -> int:
@@ -188,6 +193,36 @@ class Judge:
     centre: float | None = None
     cutoffs: tuple[int, ...] = ()
 
+    def question(
+        self, models: Models, parts: Sequence[int] | None = None, n_scores: int = 1
+    ) -> Question:
+        """Return what a pass is to judge; see `Question`."""
+        return Question(models, self, parts, n_scores)
+
+    @staticmethod
+    def by_pass(
+        run: Run, source: Callable[[Dataset, bool], FoldedSource], questions: Mapping[Key, Question]
+    ) -> dict[Key, Folded[Any]]:
+        """Judge models by one pass over all rows.
+
+        Parameters
+        ----------
+        run : Run
+        source : callable
+            From (dataset, whether all its rows are held out) to what reads its partitions.
+        questions : mapping to Question
+            By any key.
+
+        Returns
+        -------
+        dict of Folded of LossSums
+            What each judge adds up over the rows of each part; empty for parts that were not asked
+            for.
+        """
+        in_order = list(questions.values())
+        bundle = run.reduce(lambda *rows: JudgeReader(source(*rows), in_order), cache=False)
+        return {key: bundle[str(number)] for number, key in enumerate(questions)}
+
     def of_rows(self, models: Models, rows: JudgedRows, n_scores: int = 1) -> LossSums:
         """Judge rows in memory, some at a time where models have many scores in all."""
         step = max(1, _CHUNK_VALUES // max(n_scores, len(rows.features)))
@@ -277,12 +312,6 @@ class Judge:
                     measures[name] = np.full(n_models, np.nan)
                 measures[name][number] = value
         return measures
-
-
-def explained(losses: np.ndarray, whole: float | np.ndarray) -> np.ndarray:
-    """Return the shares 1 − loss/whole of a whole loss; NaN where that is not positive."""
-    whole = np.asarray(whole, dtype=np.float64)
-    return np.asarray(1.0 - losses / np.where(whole > 0, whole, np.nan))
 
 
 def squared_errors(
@@ -387,7 +416,6 @@ class Question:
     judge: Judge
     parts: Sequence[int] | None = None
     n_scores: int = 1
-    nothing: ClassVar[Any] = LossSums()
 
     def of_rows(self, rows: JudgedRows) -> Any:
         """Return a mergeable statistic of rows: what the judge adds up."""
@@ -413,7 +441,7 @@ class JudgeReader(PartialReader):
         members = {}
         with naming(partition):
             for number, question in enumerate(self.questions):
-                sums = [question.nothing] * self.source.n_parts
+                sums = [LossSums()] * self.source.n_parts
                 for part in parts_of[number]:
                     sums[part] = question.of_rows(JudgedRows.of_part(batch, part))
                 members[str(number)] = Folded(tuple(sums))
@@ -438,36 +466,13 @@ class JudgeReader(PartialReader):
 def judged_in_memory(
     run: Run, rows: Sequence[JudgedRows], questions: Mapping[Key, Question]
 ) -> dict[Key, Folded[Any]]:
-    """Judge models on rows in memory, by part, a task for each; as :func:`judged_by_pass` does."""
+    """Judge models on rows in memory, by part, a task for each; as `Judge.by_pass` does."""
     sums = run.map(partial(_sums_in_memory, rows), questions.values())
     return dict(zip(questions, sums, strict=True))
 
 
 def _sums_in_memory(rows: Sequence[JudgedRows], question: Question) -> Folded[Any]:
-    sums = [question.nothing] * len(rows)
+    sums = [LossSums()] * len(rows)
     for part in question.parts_of(len(rows)):
         sums[part] = question.of_rows(rows[part])
     return Folded(tuple(sums))
-
-
-def judged_by_pass(
-    run: Run, source: Callable[[Dataset, bool], FoldedSource], questions: Mapping[Key, Question]
-) -> dict[Key, Folded[Any]]:
-    """Judge models by one pass over all rows.
-
-    Parameters
-    ----------
-    run : Run
-    source : callable
-        From (dataset, whether all its rows are held out) to what reads its partitions.
-    questions : mapping to Question
-        By any key.
-
-    Returns
-    -------
-    dict of Folded of LossSums
-        What each judge adds up over the rows of each part; empty for parts that were not asked for.
-    """
-    in_order = list(questions.values())
-    bundle = run.reduce(lambda *rows: JudgeReader(source(*rows), in_order), cache=False)
-    return {key: bundle[str(number)] for number, key in enumerate(questions)}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distfms.data.files.partition import Dataset
 from distfms.engine.memory import format_bytes
-from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.contract import Inputs, PartialReader, Run
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.mapped import SUFFIX, Assembly
 
@@ -50,6 +50,16 @@ class MappedForm:
     n_parts: int
     n_matrices: int
     one_process_bytes: int
+
+    @classmethod
+    def of(
+        cls, inputs: Inputs, n_columns: int, one_process_bytes: int, models_bytes: int
+    ) -> MappedForm | None:
+        """Return how matrices are mapped; None where the work fits, or the models do not."""
+        if not one_process_bytes > ONE_PROCESS_BYTES >= models_bytes:
+            return None
+        n_matrices = MATRICES_WITH_GAPS if inputs.section.missing == "mean" else 1
+        return cls(n_columns, inputs.n_parts, n_matrices, one_process_bytes)
 
     @property
     def pass_rows(self) -> int:
@@ -89,37 +99,33 @@ class MappedForm:
             f"needed {format_bytes(self.one_process_bytes)}."
         )
 
+    def read(
+        self, run: Run, n_columns: int, reader: Callable[[slice, Dataset, bool], PartialReader]
+    ) -> Bundle:
+        """Read ``moments`` and ``counts`` in passes; steps ``statistics 1 of n`` and so on.
 
-def read_mapped(
-    run: Run,
-    form: MappedForm,
-    n_columns: int,
-    reader: Callable[[slice, Dataset, bool], PartialReader],
-) -> Bundle:
-    """Read ``moments`` and ``counts`` in passes; steps ``statistics 1 of n`` and so on.
-
-    `reader` makes of (rows of the matrices, dataset, whether all its rows are held out) what reads
-    them, of this many columns.
-    """
-    starts = range(0, n_columns, form.pass_rows)
-    counts: Folded | None = None
-    assemblies: list[Assembly] = []
-    for number, start in enumerate(starts, 1):
-        rows = slice(start, min(start + form.pass_rows, n_columns))
-        name = f"statistics {number} of {len(starts)}"
-        # Partials of all passes together are D × D numbers for each partition: not cached.
-        read = partial(run.reduce, partial(reader, rows), cache=False)
-        bundle: Bundle = run.step(name, read)
-        if counts is None:
-            counts = bundle["counts"]
-            folder = _folder(run, name)
-            assemblies = [Assembly(folder) for _ in bundle["moments"].parts]
-        for assembly, part in zip(assemblies, bundle["moments"].parts, strict=True):
-            assembly.add(part)
-        del bundle  # before the next is read
-    assert counts is not None
-    moments = tuple(assembly.value() for assembly in assemblies)
-    return Bundle({"moments": Folded(moments), "counts": counts})
+        `reader` makes of (rows of the matrices, dataset, whether all its rows are held out) what
+        reads them, of this many columns.
+        """
+        starts = range(0, n_columns, self.pass_rows)
+        counts: Folded | None = None
+        assemblies: list[Assembly] = []
+        for number, start in enumerate(starts, 1):
+            rows = slice(start, min(start + self.pass_rows, n_columns))
+            name = f"statistics {number} of {len(starts)}"
+            # Partials of all passes together are D × D numbers for each partition: not cached.
+            read = partial(run.reduce, partial(reader, rows), cache=False)
+            bundle: Bundle = run.step(name, read)
+            if counts is None:
+                counts = bundle["counts"]
+                folder = _folder(run, name)
+                assemblies = [Assembly(folder) for _ in bundle["moments"].parts]
+            for assembly, part in zip(assemblies, bundle["moments"].parts, strict=True):
+                assembly.add(part)
+            del bundle  # before the next is read
+        assert counts is not None
+        moments = tuple(assembly.value() for assembly in assemblies)
+        return Bundle({"moments": Folded(moments), "counts": counts})
 
 
 def _folder(run: Run, step: str) -> str | Path:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import (
-    Fold,
-    FoldWork,
-    Members,
-    evaluate_on_folds,
-    held_out,
-)
-from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.stats.base import Bundle
+from distfms.methods.frame.contract import Job, Run
+from distfms.methods.frame.cross_validation import Fold, FoldWork
+from distfms.methods.frame.curves import points_of
+from distfms.stats.base import Bundle, Members
+from distfms.stats.folds import Answer, FoldAnswers
 
 #: Scores of a path by rule, then by set of rows.
 Scores = Mapping[str, Mapping[str, Answer]]
@@ -73,6 +68,17 @@ class Procedure(ABC):
 
         A procedure with `shards` takes them and the pool that they are on as options.
         """
+
+    def search_all(self, run: Run, problem: Any) -> dict[str, Any]:
+        """Return the paths of all rules by name, found in the driver's process.
+
+        Of the problem no more than its shards is sent, where actors evaluate candidates.
+        """
+        paths = {}
+        for rule in self.rules:
+            with run.candidates(self.shards(problem, rule)) as actors:
+                paths[rule.name] = self.search(problem, rule, **actors)
+        return paths
 
     def shards(self, problem: Any, rule: Any) -> Sequence[Any]:
         """Return the shards that a rule's candidates are in; none: its search is not cut."""
@@ -137,7 +143,7 @@ class Solved:
     @property
     def test(self) -> Members | None:
         """Statistics of the held-out rows; None if there are fewer than two."""
-        members = held_out(self.statistics)
+        members = self.statistics.test()
         return members if self.procedure.size(members)[0] > 1 else None
 
     @property
@@ -146,18 +152,88 @@ class Solved:
         test = self.test
         return {"train": self.train} if test is None else {"train": self.train, "test": test}
 
+    def on_folds(
+        self,
+        run: Run,
+        job: Job,
+        procedure: Any = None,
+        rows: str = "rows",
+        evaluate: Callable[[FoldWork], FoldAnswers] | None = None,
+    ) -> FoldAnswers | None:
+        """Evaluate all rules on the folds; None without two folds of two rows or more.
+
+        `procedure` is what is evaluated, by default that which found the paths; `rows` what a row
+        is called.
+        """
+        if job.n_folds < 2:
+            return None
+        procedure = procedure or self.procedure
+        items = [(rule, procedure.grid(self.paths[rule.name])) for rule in procedure.rules]
+        work = FoldWork.of_job(job, partial(scored, procedure), items, [procedure] * len(items))
+        validated = evaluate(work) if evaluate else work.on_actors(run, self.statistics)
+        n_ignored = job.n_folds - len(validated.folds)
+        if n_ignored:
+            run.note(
+                f"{n_ignored} of {job.n_folds} folds are left out of the cross-validation: they or "
+                f"the others have fewer than two {rows}, or the target of the others is constant. "
+                "Choose fewer folds."
+            )
+        return validated if len(validated.folds) > 1 else None
+
+    # --- metrics ---
+
+    def metrics(
+        self, validated: FoldAnswers | None, scores: Scores | None = None
+    ) -> dict[str, Any]:
+        """Return what ``metrics.json`` has of every method, by default of the `scores`."""
+        scores = scores or self.scores()
+        curves = list[dict[str, Any]]()
+        for number, (name, path) in enumerate(self.paths.items()):
+            columns = dict(scores[name])
+            if validated is not None:
+                measures = columns["train"]
+                columns["validation"] = {m: validated.means(number, m).mean for m in measures}
+            budgets = np.maximum(self.procedure.grid(path), 0.0)
+            points = points_of({"budget": budgets}, columns)
+            curves.append({"name": name, "points": points})
+        last = {curve["name"]: curve["points"][-1] for curve in curves}
+        chosen, *baselines = self.paths
+        return {
+            **self.head(validated, last[chosen]),
+            "curves": curves,
+            "baselines": {name: last[name] for name in baselines},
+        }
+
+    def scores(self) -> Scores:
+        """Score all paths on the training rows, and on held-out rows where there are any."""
+        sets = self.sets
+        scores = {}
+        for name, path in self.paths.items():
+            budgets = self.procedure.grid(path)
+            scores[name] = {
+                rows: self.procedure.score(self.problem, path, members, budgets)
+                for rows, members in sets.items()
+            }
+        return scores
+
+    def head(self, validated: FoldAnswers | None, measures: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what all metrics begin with: measures of the model on each set of rows."""
+        head: dict[str, Any] = {"train": None, "test": None}
+        for rows, members in self.sets.items():
+            if rows in measures:
+                n_rows, _ = self.procedure.size(members)
+                head[rows] = {**measures[rows], "n_rows": n_rows}
+        head["folds"] = [] if validated is None else validated.entries()
+        return head
+
 
 def scored(procedure: Procedure, fold: Fold, item: tuple[Any, np.ndarray]) -> Answer:
     """Score a rule at its budgets on a fold."""
     return procedure.evaluate(fold, *item)
 
 
-@dataclass(frozen=True, eq=False)
-class TunedItem:
-    """Points of a grid that one path answers, as they differ in the nested option only."""
-
-    procedure: Procedure
-    ends: tuple[Any, ...]
+#: Points of a grid that one path answers: a procedure, and the values of the nested option.
+TunedItem = tuple[Any, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,47 +242,18 @@ class Tuned:
 
     measure: str
 
+    @classmethod
+    def work(cls, job: Job, items: Sequence[TunedItem], measure: str) -> FoldWork:
+        """Return the work of measuring the points of items on the folds of a job."""
+        return FoldWork.of_job(job, cls(measure), items, [procedure for procedure, _ in items])
+
     def __call__(self, fold: Fold, item: TunedItem) -> Answer:
         """Measure the points of an item."""
-        return {"values": item.procedure.tuned_values(fold, item.ends, self.measure)}
-
-
-def search_all(run: Run, procedure: Any, problem: Any) -> dict[str, Any]:
-    """Return the paths of all rules by name, found in the driver's process.
-
-    Of the problem no more than its shards is sent, where actors evaluate candidates.
-    """
-    paths = {}
-    for rule in procedure.rules:
-        with run.candidates(procedure.shards(problem, rule)) as actors:
-            paths[rule.name] = procedure.search(problem, rule, **actors)
-    return paths
+        procedure, ends = item
+        return {"values": procedure.tuned_values(fold, ends, self.measure)}
 
 
 # --- cross-validation ---------------------------------------------------------------------------
-
-
-def fold_work(
-    job: Job, evaluate: Any, items: Sequence[Any], procedures: Sequence[Procedure]
-) -> FoldWork:
-    """Return the work of evaluating items on the folds of a job, by procedures one for each."""
-    return FoldWork(
-        size=procedures[0].size,
-        learnable=procedures[0].learnable,
-        evaluate=evaluate,
-        items=items,
-        n_folds=job.n_folds,
-        held_bytes=2 * job.statistics_bytes,  # all folds, and one merged
-        n_operations=job.n_folds * sum(procedure.n_operations() for procedure in procedures),
-    )
-
-
-def actors_on_moments(n_folds: int, n_rules: int, n_operations: float) -> dict[str, float]:
-    """Return the multiplications of the folds, by rules of so many each, as `Job.for_actors` does.
-
-    Trying a grid takes as many for each of its points.
-    """
-    return {"folds": n_folds * n_rules * n_operations} if n_folds > 1 else {}
 
 
 def points_on_folds(
@@ -216,7 +263,6 @@ def points_on_folds(
     procedure_of: Callable[[Any], Any],
     points: Sequence[Mapping[str, Any]],
     measure: str,
-    nested: str | None = None,
     evaluate: Callable[[FoldWork], FoldAnswers] | None = None,
 ) -> tuple[FoldAnswers, np.ndarray]:
     """Evaluate points of a grid on folds, those that differ in the nested option by one path.
@@ -227,13 +273,13 @@ def points_on_folds(
     values : ndarray of shape (n_points, n_folds)
         The measure; NaN where it does not exist.
     """
-    groups = _points_of_paths(points, nested)
+    groups = _points_of_paths(points, job.nested)
     items = []
     for numbers in groups:
         of_group = [points[number] for number in numbers]
-        items.append(_tuned_item(job.options, procedure_of, of_group, nested))
-    work = fold_work(job, Tuned(measure), items, [item.procedure for item in items])
-    on_folds = evaluate(work) if evaluate else evaluate_on_folds(run, statistics, work)
+        items.append(_tuned_item(job, procedure_of, of_group))
+    work = Tuned.work(job, items, measure)
+    on_folds = evaluate(work) if evaluate else work.on_actors(run, statistics)
     values = np.empty((len(points), len(on_folds.folds)))
     for numbers, answers in zip(groups, on_folds.answers, strict=True):
         for fold, answer in enumerate(answers):
@@ -251,138 +297,13 @@ def _points_of_paths(points: Sequence[Mapping[str, Any]], nested: str | None) ->
 
 
 def _tuned_item(
-    options: Any,
-    procedure_of: Callable[[Any], Any],
-    points: Sequence[Mapping[str, Any]],
-    nested: str | None,
+    job: Job, procedure_of: Callable[[Any], Any], points: Sequence[Mapping[str, Any]]
 ) -> TunedItem:
     """Return the item of points that differ in the nested option: a path to the greatest value."""
-    changed = {**options.model_dump(), **points[0]}
     ends: tuple[Any, ...] = ()
+    changes = dict(points[0])
+    nested = job.nested
     if nested is not None:
-        ends = tuple(point.get(nested, changed[nested]) for point in points)
-        changed[nested] = max(ends, key=lambda end: np.inf if end is None else end)
-    return TunedItem(procedure_of(type(options).model_validate(changed)), ends)
-
-
-def on_folds(
-    run: Run,
-    job: Job,
-    solved: Solved,
-    procedure: Any = None,
-    rows: str = "rows",
-    evaluate: Callable[[FoldWork], FoldAnswers] | None = None,
-) -> FoldAnswers | None:
-    """Evaluate all rules on the folds; None without two folds of two rows or more.
-
-    `procedure` is what is evaluated, by default that which found the paths; `rows` what a row is
-    called.
-    """
-    if job.n_folds < 2:
-        return None
-    procedure = procedure or solved.procedure
-    items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
-    work = fold_work(job, partial(scored, procedure), items, [procedure] * len(items))
-    validated = evaluate(work) if evaluate else evaluate_on_folds(run, solved.statistics, work)
-    n_ignored = job.n_folds - len(validated.folds)
-    if n_ignored:
-        run.note(
-            f"{n_ignored} of {job.n_folds} folds are left out of the cross-validation: they or the "
-            f"others have fewer than two {rows}, or the target of the others is constant. Choose "
-            "fewer folds."
-        )
-    return validated if len(validated.folds) > 1 else None
-
-
-# --- metrics ------------------------------------------------------------------------------------
-
-
-def metrics_of(
-    solved: Solved, validated: FoldAnswers | None, scores: Scores | None = None
-) -> dict[str, Any]:
-    """Return what ``metrics.json`` has of every method: scores of every rule's path.
-
-    By default they are those of `scores_of`.
-    """
-    scores = scores or scores_of(solved)
-    curves = list[dict[str, Any]]()
-    for number, (name, path) in enumerate(solved.paths.items()):
-        columns = dict(scores[name])
-        if validated is not None:
-            measures = columns["train"]
-            columns["validation"] = {m: validated.means(number, m).mean for m in measures}
-        budgets = np.maximum(solved.procedure.grid(path), 0.0)
-        points = points_of({"budget": budgets}, columns)
-        curves.append({"name": name, "points": points})
-    last = {curve["name"]: curve["points"][-1] for curve in curves}
-    chosen, *baselines = solved.paths
-    return {
-        **head_of(solved, validated, last[chosen]),
-        "curves": curves,
-        "baselines": {name: last[name] for name in baselines},
-    }
-
-
-def scores_of(solved: Solved) -> Scores:
-    """Score all paths on the training rows, and on held-out rows where there are any."""
-    procedure = solved.procedure
-    sets = solved.sets
-    scores = {}
-    for name, path in solved.paths.items():
-        budgets = procedure.grid(path)
-        scores[name] = {
-            rows: procedure.score(solved.problem, path, members, budgets)
-            for rows, members in sets.items()
-        }
-    return scores
-
-
-def head_of(
-    solved: Solved, validated: FoldAnswers | None, measures: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what all metrics begin with: measures of the model on each set of rows."""
-    head: dict[str, Any] = {"train": None, "test": None}
-    for rows, members in solved.sets.items():
-        if rows in measures:
-            n_rows, _ = solved.procedure.size(members)
-            head[rows] = {**measures[rows], "n_rows": n_rows}
-    head["folds"] = [] if validated is None else fold_entries(validated)
-    return head
-
-
-def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
-    """Return for each fold the scores of all that the chosen rule's path affords."""
-    entries = []
-    of_chosen_rule = validated.answers[0]
-    for place, answer in enumerate(of_chosen_rule):
-        measures = {name: v for name, v in answer.items() if not name.startswith("fold/")}
-        entry = {
-            "fold": validated.folds[place],
-            **{name: number_or_none(values[-1]) for name, values in measures.items()},
-            "n_rows": validated.n_rows[place],
-            "weight": validated.weight[place],
-        }
-        entries.append(entry)
-    return entries
-
-
-class TrainMembers(Mapping[str, Any]):
-    """Statistics of all training rows, each merged from the folds when it is first asked for."""
-
-    def __init__(self, statistics: Bundle) -> None:
-        self._parts = statistics.members
-        self._merged = dict[str, Any]()
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the merged statistic of this name."""
-        if name not in self._merged:
-            self._merged[name] = self._parts[name].train()
-        return self._merged[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        """Return the number of statistics."""
-        return len(self._parts)
+        ends = tuple(point.get(nested, getattr(job.options, nested)) for point in points)
+        changes[nested] = max(ends, key=lambda end: np.inf if end is None else end)
+    return procedure_of(job.options.changed(**changes)), ends

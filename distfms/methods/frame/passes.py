@@ -6,50 +6,24 @@ the fixed tree of the partitions, so that a fit has the same bits wherever its r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self
 
-import numpy as np
-
 from distfms.data.files.partition import Dataset, Partition
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import available_bytes, format_bytes, n_processors
 from distfms.methods.frame.contract import PartialReader, Run
 from distfms.stats.base import Bundle, Folded, merge_tree
+from distfms.stats.sums import Sums
 
 #: Passes that a job is taken to make, for the question whether actors pay.
 _PASSES_GUESSED = 100
 #: Most shards; their partitions are a power of two, whose sums are added before they travel.
 _MOST_SHARDS = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Named sums over rows; a mergeable statistic."""
-
-    arrays: Mapping[str, np.ndarray]
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.arrays[name]
-
-    def merge(self, later: Sums) -> Sums:
-        """Add the sums of other rows; a name that one side lacks counts as nothing there."""
-        merged = dict(self.arrays)
-        for name, array in later.arrays.items():
-            merged[name] = merged[name] + array if name in merged else array
-        return Sums(merged)
-
-    def scaled(self, factor: float) -> Sums:
-        """Multiply the sums, but not the counts, by `factor`."""
-        sums = {}
-        for name, array in self.arrays.items():
-            is_count = array.dtype.kind in "iu"
-            sums[name] = array if is_count else array * factor
-        return Sums(sums)
 
 
 class RowReader(Protocol):
@@ -113,6 +87,19 @@ class Passes:
         self._each: Any = map
         self._stack = ExitStack()
 
+    @staticmethod
+    def n_operations(n_values: float) -> float:
+        """Return about how many multiplications a job's passes over so many numbers take."""
+        return 4.0 * _PASSES_GUESSED * n_values
+
+    @staticmethod
+    def describe(n_bytes: int) -> str:
+        """Write what becomes of the rows between passes, for the lines before a run."""
+        size = format_bytes(n_bytes)
+        if keeps_rows(n_bytes):
+            return f"rows stay in memory between passes, about {size}"
+        return f"rows are read again for every pass: about {size} do not fit into memory"
+
     def __enter__(self) -> Self:
         if not keeps_rows(8 * self._n_values):
             return self
@@ -123,7 +110,7 @@ class Passes:
             len(shards),
             8 * largest * self._n_values // self._dataset.n_rows,
             what="passes",
-            n_operations=operations_of_passes(self._n_values * self._n_outputs),
+            n_operations=self.n_operations(self._n_values * self._n_outputs),
         )
         self._pool = self._stack.enter_context(pool)
         read = partial(_read_shard, self._reader(self._dataset, False))
@@ -179,19 +166,6 @@ def _shard_sums(shard: _Shard, message: Any) -> tuple[None, Sums]:
     return None, merge_tree([shard.reader.sums(rows, message) for rows in shard.rows])
 
 
-def operations_of_passes(n_values: float) -> float:
-    """Return about how many multiplications the passes of a job over so many numbers take."""
-    return 4.0 * _PASSES_GUESSED * n_values
-
-
 def keeps_rows(n_bytes: int) -> bool:
     """Return whether workers keep rows of this size: half of the memory that there is."""
     return n_bytes <= available_bytes() // 2
-
-
-def said_rows(n_bytes: int) -> str:
-    """Write what becomes of the rows between passes, for the lines before a run."""
-    size = format_bytes(n_bytes)
-    if keeps_rows(n_bytes):
-        return f"rows stay in memory between passes, about {size}"
-    return f"rows are read again for every pass: about {size} do not fit into memory"

@@ -1,8 +1,8 @@
 """One read: statistics by fold and of held-out rows, and one bounded sample of rows with them.
 
 A method reads its rows once (texts and classes need a pass before). What it sums up of each part is
-its own; a `sampling_reader` adds the sample of each part as the member `SAMPLE`. Rows are drawn by
-their hashes, so that a sample does not depend on how the rows are divided, and its first m rows
+its own; `SummaryReader.sampled` adds the sample of each part as the member `SAMPLE`. Rows are drawn
+by their hashes, so that a sample does not depend on how the rows are divided, and its first m rows
 are a sample, too.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
 from distfms.data.rows.folds import mix, with_seed
-from distfms.methods.frame.rows import SummaryReader
-from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
+from distfms.solve import trees
+from distfms.solve.trees import MOST_ROWS, MOST_VALUES
 from distfms.stats.sample import RowSample
 
 SAMPLE = "sample"
@@ -71,23 +71,20 @@ def features_of(plan: ColumnPlan, inputs: np.ndarray) -> np.ndarray:
     return features
 
 
+def spans_of(plan: ColumnPlan) -> np.ndarray:
+    """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
+    columns = plan.columns[: len(plan.roles.features)]
+    spans = [(column.start, column.stop, column.levels is not None) for column in columns]
+    return np.array(spans, dtype=np.intp).reshape(-1, 3)
+
+
 def inputs_of(batch: RowBatch, plan: ColumnPlan, rows: Any) -> np.ndarray:
     """Return features of some rows as the data have them, (S, n).
 
     Numbers, and codes of categories; NaN where missing.
     """
-    columns = plan.columns[: len(plan.roles.features)]
-    n_rows = len(batch.row_ids[rows])
-    inputs = np.empty((len(columns), n_rows))
-    for place, column in enumerate(columns):
-        if column.levels is None:
-            inputs[place] = batch.values[column.start, rows]
-            continue
-        n_levels = len(column.levels)
-        indicators = batch.values[column.start : column.start + n_levels, rows]
-        is_known = (indicators > 0).any(axis=0)
-        inputs[place] = np.where(is_known, indicators.argmax(axis=0), np.nan)
-    return inputs
+    values = batch.values[:, rows]
+    return trees.inputs_of(values, np.arange(len(values)), spans_of(plan)).T
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -109,7 +106,7 @@ def row_draws(batch: RowBatch, rows: slice, seed: int, by_values: bool) -> np.nd
 
 
 @dataclass(frozen=True, eq=False)
-class _Sampled:
+class Sampled:
     """Picklable function from a batch and a part to statistics and a sample."""
 
     plan: ColumnPlan
@@ -119,6 +116,7 @@ class _Sampled:
     summarise: Callable[[RowBatch, int], Mapping[str, Any]]
 
     def __call__(self, batch: RowBatch, part: int) -> dict[str, Any]:
+        """Summarise and sample a part of a batch."""
         # Moments use the batch as scratch, so the sample comes before.
         sample = self.sample(batch, batch.part_slices[part])
         return {SAMPLE: sample, **self.summarise(batch, part)}
@@ -145,23 +143,3 @@ class _Sampled:
                 ids = ids.astype(str)
         keys = origin.keys[places].view(np.int64)
         return RowSample.from_rows(_ALL, draws, keys, values, ids)
-
-
-def sampling_reader(reader: SummaryReader, share: float, by_values: bool = True) -> SummaryReader:
-    """Return the reader of the same statistics and of a share of the rows, as `SAMPLE`.
-
-    Parameters
-    ----------
-    reader : SummaryReader
-        Of a `RowSource`.
-    share : float
-        See `sample_share`; of 0 the reader stays as it is.
-    by_values : bool
-        Whether values of features may decide which rows of one id are drawn.
-    """
-    source: Any = reader.source
-    if share <= 0.0:
-        return reader
-    summarise = _Sampled(source.plan, share, source.seed, by_values, reader.summarise)
-    depends_on = {**reader.depends_on, "share": share, "by_values": by_values}
-    return SummaryReader(source, reader.kind, summarise, depends_on, numbers_rows=True)

@@ -16,9 +16,11 @@ from distfms.data.rows.columns import LARGEST, as_arrow, n_positive
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.memory import counted
 from distfms.errors import DataError
+from distfms.stats.classification import decided, shares_of
 
 if TYPE_CHECKING:
     from distfms.data.files.dataset import PartitionReader
+    from distfms.methods.frame.contract import FinishedRun
 
 MISSING = "values_missing"
 #: Columns of predictions that stop row by row.
@@ -55,8 +57,8 @@ class RowPredictor:
         What the model takes missing values for.
     class_weights : array of shape (r,) or (1,)
         What decides between r classes times their probabilities.
-    beside : sequence of str
-        Names of columns that `predict` returns after the outputs.
+    stops : bool
+        Whether `predict` also returns, after the outputs, where a row stops and what that costs.
     """
 
     reader: PartitionReader
@@ -68,7 +70,21 @@ class RowPredictor:
     threshold: float = 0.5
     gaps: str = "replaced with the training mean"
     class_weights: Any = 1.0
-    beside: Sequence[str] = ()
+    stops: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        run: FinishedRun,
+        dataset: Dataset,
+        needed: Sequence[str],
+        outputs: tuple[str, ...],
+        predict: Callable[[Mapping[str, np.ndarray], int], np.ndarray],
+        **facts: Any,
+    ) -> RowPredictor:
+        """Find the features that a run's model needs in a dataset; see `plan_of_model`."""
+        plan = plan_of_model(dataset, needed, run.model["sources"], run.model["id"])
+        return cls(dataset.reader, plan, outputs, predict, **facts)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -89,13 +105,14 @@ class RowPredictor:
         else:
             columns["row"] = np.arange(n_rows) + partition.row_offset
         predicted = self.predict(values, n_rows).reshape(n_rows, -1)
-        n_outputs = predicted.shape[1] - len(self.beside)
+        beside = (N_GROUPS, COST) if self.stops else ()
+        n_outputs = predicted.shape[1] - len(beside)
         outputs = predicted[:, :n_outputs]
         if self.classes:
             columns |= self._of_classes(outputs)
         else:
             columns |= dict(zip(self.outputs, outputs.T.copy(), strict=True))
-        for name, column in zip(self.beside, predicted.T[n_outputs:], strict=True):
+        for name, column in zip(beside, predicted.T[n_outputs:], strict=True):
             dtype = np.int64 if name == N_GROUPS else np.float64
             columns[name] = column.astype(dtype)
         columns[MISSING] = n_missing
@@ -168,7 +185,7 @@ class RowPredictor:
         """Count the rows that lack a value."""
         label = f"Rows with missing values or unknown categories, {self.gaps}"
         counts = {label: n_positive(table.column(MISSING))}
-        if N_GROUPS in self.beside:
+        if self.stops:
             n_rows = np.bincount(np.asarray(table.column(N_GROUPS)))
             for n_groups, count in enumerate(n_rows.tolist()):
                 counts[f"Rows that stop after {counted(n_groups, 'group')}"] = count
@@ -192,18 +209,6 @@ def class_name(label: Any) -> str:
     return str(label)
 
 
-def shares_of(outputs: np.ndarray) -> np.ndarray:
-    """Return probabilities of all classes (n, r); of two a model may give that of the second."""
-    return np.concatenate((1.0 - outputs, outputs), axis=1) if outputs.shape[1] == 1 else outputs
-
-
-def decided(shares: np.ndarray, weights: Any, threshold: float) -> np.ndarray:
-    """Return numbers of the predicted classes, from probabilities (n, r); see `RowPredictor`."""
-    if threshold != 0.5:
-        return (shares[:, 1] >= threshold).astype(np.intp)
-    return np.asarray((shares * weights).argmax(axis=1))
-
-
 def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
     """Mark unknown categories as missing; return which rows lack the column, shape (n,)."""
     rows = values[column.start : column.stop]
@@ -215,27 +220,8 @@ def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
     return absent
 
 
-def sources_of(plan: ColumnPlan) -> dict[str, Any]:
-    """Return the levels of each feature, None for a number, for ``model.json``.
-
-    Where a feature has other rows too, it is a mapping with the ``levels``.
-    """
-    sources: dict[str, Any] = {}
-    for column in plan.columns[: len(plan.roles.features)]:
-        levels = None if column.levels is None else list(column.levels)
-        sources[column.name] = levels
-        if column.expanded:
-            sources[column.name] = {
-                "levels": levels,
-                "knots": list(column.knots),
-                "missing": column.flag,
-                "limits": list(column.limits),
-            }
-    return sources
-
-
 def levels_of(source: Any) -> Any:
-    """Return the levels of a feature from an entry of `sources_of`."""
+    """Return the levels of a feature from an entry of `RowForm.sources`."""
     return source["levels"] if isinstance(source, Mapping) else source
 
 
@@ -244,7 +230,7 @@ def plan_of_model(
 ) -> ColumnPlan:
     """Find the columns of a model in a dataset, which needs no target.
 
-    `sources` is what :func:`sources_of` returned. A column that is missing, or a category where it
+    `sources` is what `RowForm.sources` returned. A column that is missing, or a category where it
     was a number, is a DataError; an `id` that the dataset does not have is left out.
     """
     schema = dataset.schema

@@ -22,6 +22,7 @@ from distfms.data.rows.folds import FoldPlan
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.errors import DataError
 from distfms.methods.frame.contract import PartialReader
+from distfms.methods.frame.read import Sampled, inputs_of
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, Folded, Statistic
 from distfms.stats.comoments import CoMoments
@@ -99,6 +100,12 @@ class RowCounts:
     def all_in(self, *values: float) -> np.ndarray:
         """Return of each target whether it has no other values, shape (P,)."""
         return (np.isnan(self.values) | np.isin(self.values, values)).all(axis=1)
+
+    def missing_by_source(self, plan: ColumnPlan) -> dict[str, int]:
+        """Return missing values by feature as the data have them, without zeros."""
+        features = plan.columns[: len(plan.roles.features)]
+        counts = {column.name: int(self.n_missing[column.start]) for column in features}
+        return {name: count for name, count in counts.items() if count}
 
     def merge(self, later: RowCounts) -> RowCounts:
         """Return the counts of the rows of both."""
@@ -243,6 +250,23 @@ class RowSource(FoldedSource):
             batch.target[:] = plus_minus(self.positive, batch.target)
         return batch
 
+    def inputs(self, batch: RowBatch, rows: slice) -> np.ndarray:
+        """Return features of some rows of a batch as the data have them; see `read.inputs_of`."""
+        return inputs_of(batch, self.plan, rows)
+
+    def moments(self, slab: slice | None = None) -> SummaryReader:
+        """Return the reader of ``moments`` (`CoMoments` of features and targets) and ``counts``.
+
+        With a `slab`, only these rows of the matrix.
+        """
+        depends_on = {} if slab is None else {"slab": [slab.start, slab.stop]}
+        summarise = partial(_moments, slab, self.section.missing == "mean")
+        return SummaryReader(self, "moments", summarise, depends_on)
+
+    def counts(self) -> SummaryReader:
+        """Return the reader of ``counts`` alone."""
+        return SummaryReader(self, "counts", _counts)
+
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
         roles = self.plan.roles
@@ -308,6 +332,23 @@ class SummaryReader(PartialReader):
             members[name] = Folded(tuple(statistics))
         return Bundle(members)
 
+    def sampled(self, share: float, by_values: bool = True) -> SummaryReader:
+        """Return the reader of the same statistics and of a share of the rows, as `SAMPLE`.
+
+        Parameters
+        ----------
+        share : float
+            See `sample_share`; of 0 the reader stays as it is.
+        by_values : bool
+            Whether values of features may decide which rows of one id are drawn.
+        """
+        if share <= 0.0:
+            return self
+        source: Any = self.source
+        summarise = Sampled(source.plan, share, source.seed, by_values, self.summarise)
+        depends_on = {**self.depends_on, "share": share, "by_values": by_values}
+        return SummaryReader(source, self.kind, summarise, depends_on, numbers_rows=True)
+
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": self.kind, **self.depends_on}
@@ -319,14 +360,8 @@ class SummaryReader(PartialReader):
         return f"{partition.fingerprint}:{partition.row_offset}"
 
 
-def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader:
-    """Return the reader of ``moments`` (`CoMoments` of features and targets) and ``counts``.
-
-    With a `slab`, only these rows of the matrix.
-    """
-    depends_on = {} if slab is None else {"slab": [slab.start, slab.stop]}
-    summarise = partial(_moments, slab, source.section.missing == "mean")
-    return SummaryReader(source, "moments", summarise, depends_on)
+def _counts(batch: RowBatch, part: int) -> dict[str, Any]:
+    return {"counts": RowCounts.from_block(batch, part)}
 
 
 def _moments(
@@ -384,10 +419,3 @@ def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list
         for name, texts in levels.items()
         if len(texts) >= max(10, 0.9 * n_rows)
     ]
-
-
-def missing_by_source(plan: ColumnPlan, n_missing: Sequence[int] | np.ndarray) -> dict[str, int]:
-    """Return missing values by source column, from those of each row of a batch, without zeros."""
-    features = plan.columns[: len(plan.roles.features)]
-    counts = {column.name: int(n_missing[column.start]) for column in features}
-    return {name: count for name, count in counts.items() if count}

@@ -19,11 +19,13 @@ import numpy as np
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods import load_method
 from distfms.methods.frame.choose import InTurn, Rule, best, fewest
-from distfms.methods.frame.contract import FoldAnswers, Grid, Job, Method, Run
-from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.contract import Job, Method, Run
+from distfms.methods.frame.cross_validation import FoldWork
+from distfms.methods.frame.moments import points_on_folds
 from distfms.report.formatting import as_number, option_text, options_text
-from distfms.spec import Section, TuneSection, parse_section
-from distfms.stats.base import over_folds
+from distfms.spec import Grid, Section, TuneSection, parse_section
+from distfms.stats.base import Bundle, number_or_none, over_folds
+from distfms.stats.folds import FoldAnswers
 
 ChoiceRule = Literal["best", "one_standard_error"]
 Point = dict[str, Any]
@@ -239,18 +241,8 @@ def _without(point: Point, names: Collection[str]) -> Point:
     return {name: value for name, value in point.items() if name not in names}
 
 
-#: Evaluates points of a grid on folds by a measure: returns the folds' answers, and the values,
-#: shape (n_points, n_folds), NaN where the measure does not exist.
-Answers = Callable[[Sequence[Point], str], tuple[FoldAnswers, np.ndarray]]
-
-
 #: Options, and the content of ``tuning.json`` or None where nothing was compared.
 ChosenOptions = tuple[Any, dict[str, Any] | None]
-
-
-def changed_options(options: Any, point: Mapping[str, Any]) -> Any:
-    """Return options with some changed."""
-    return type(options).model_validate({**options.model_dump(), **point})
 
 
 def tuned_job(method: Method, job: Job, tune: TuneSection) -> Job:
@@ -276,7 +268,7 @@ def tuned_job(method: Method, job: Job, tune: TuneSection) -> Job:
 
 
 def _check_value(method: Method, job: Job, name: str, value: Any) -> None:
-    options = changed_options(job.options, {name: value})
+    options = job.options.changed(**{name: value})
     changed = method.make_job(options, job.inputs, job.seed)
     if changed.untunable is not None:
         raise SpecError(changed.untunable)
@@ -293,13 +285,18 @@ def tuned_in_words(job: Job) -> str:
     at_least = "at least " if job.candidates(job.options) else ""
     return (
         f"{_grid_in_words(job.tune.grid)}: {n_points:,} points on {job.n_folds} folds, "
-        f"{at_least}{n_points * job.n_folds:,} evaluations; {rule} by {job.tune.measure}"
+        f"{at_least}{job.n_tried * job.n_folds:,} evaluations; {rule} by {job.tune.measure}"
     )
 
 
 def candidates_in_words(job: Job) -> str:
     """Return what folds choose from where the spec leaves it open."""
-    grids = job.candidates(job.options)
+    tuned = () if job.tune is None else job.tune.grid
+    grids = []
+    for grid in job.candidates(job.options):
+        untuned = {name: values for name, values in grid.items() if name not in tuned}
+        if untuned:
+            grids.append(untuned)
     if not grids:
         return "none: the spec says all"
     n_candidates = sum(len(grid_points(grid)) for grid in grids)
@@ -327,7 +324,12 @@ def _grid_in_words(grid: Grid) -> str:
 
 
 def choose_options(
-    run: Run, job: Job, answers: Answers, left_open: LeftOpen | None = None
+    run: Run,
+    job: Job,
+    statistics: Bundle,
+    procedure_of: Callable[[Any], Any],
+    evaluate: Callable[[FoldWork], FoldAnswers] | None = None,
+    left_open: LeftOpen | None = None,
 ) -> ChosenOptions:
     """Choose options by cross-validation, where the spec has a grid; step ``tune``.
 
@@ -335,7 +337,11 @@ def choose_options(
     ----------
     run : Run
     job : Job
-    answers : callable
+    statistics : Bundle
+    procedure_of : callable
+        Options → the pure part with these.
+    evaluate : callable, optional
+        Evaluates work on folds; by default on actors, of these statistics.
     left_open : LeftOpen, optional
         What each point chooses for itself.
 
@@ -348,18 +354,19 @@ def choose_options(
     """
     if job.tune is None:
         return job.options, None
-    tuning = run.step("tune", partial(_compared_points, run, job, answers, left_open))
-    return changed_options(job.options, tuning["chosen"]), tuning
+    answers = partial(points_on_folds, run, job, statistics, procedure_of, evaluate=evaluate)
+    tuning = run.step("tune", lambda: _compared_points(run, job, answers, left_open))
+    return job.options.changed(**tuning["chosen"]), tuning
 
 
 def _compared_points(
-    run: Run, job: Job, answers: Answers, left_open: LeftOpen | None
+    run: Run, job: Job, answers: Callable[..., Any], left_open: LeftOpen | None
 ) -> dict[str, Any]:
     assert job.tune is not None
     tune = job.tune
     points = grid_points(tune.grid)
     if left_open is not None:
-        of_points = [left_open.candidates(changed_options(job.options, point)) for point in points]
+        of_points = [left_open.candidates(job.options.changed(**point)) for point in points]
         pairs = zip(points, of_points, strict=True)
         points = [{**point, **candidate} for point, of_point in pairs for candidate in of_point]
     measure = str(tune.measure)

@@ -16,8 +16,6 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.frame.choose import Rule, best, chosen_without
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judge import Judge, JudgedRows
 from distfms.methods.frame.outcomes import Numbers, Responses
 from distfms.methods.landmarks.metric import learned_transform, under
@@ -25,8 +23,9 @@ from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, L
 from distfms.solve.logistic import logistic_scores
 from distfms.solve.losses import FAMILIES, probabilities
 from distfms.solve.ridge import Ridges
-from distfms.stats.base import over_folds
+from distfms.stats.base import number_or_none, over_folds
 from distfms.stats.classification import log_odds
+from distfms.stats.folds import FoldAnswers
 
 #: What the constant is called among candidates.
 CONSTANT = "constant"

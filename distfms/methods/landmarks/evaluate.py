@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.choose import is_better
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import explained
-from distfms.methods.frame.moments import Solved, metrics_of, on_folds
+from distfms.methods.frame.moments import Solved
 from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.learners import TEST, TRAIN, Judged, Squared
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.references import LINEAR, TREES, references
-from distfms.stats.base import over_folds
+from distfms.stats.base import explained, number_or_none, over_folds
 from distfms.stats.classification import class_report
+from distfms.stats.folds import FoldAnswers
 
 
 def evaluate(
@@ -26,11 +24,11 @@ def evaluate(
     """Return the content of ``metrics.json``; `choices` are what the folds chose of the model."""
     data = learner.data
     measure = data.form.main_measure
-    validated = on_folds(learner.run, learner.job, solved, evaluate=learner.fitted_on_folds)
+    validated = solved.on_folds(learner.run, learner.job, evaluate=learner.fitted_on_folds)
     judged = learner.judged_everywhere(solved, validated)
     if validated is not None:
         validated = judged.on_folds(validated, list(solved.paths))
-    metrics = metrics_of(solved, validated, judged.on_sets())
+    metrics = solved.metrics(validated, judged.on_sets())
     metrics["measure"] = measure
     metrics["baselines"] |= references(learner.run, data)
     if validated is not None:

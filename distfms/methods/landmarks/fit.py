@@ -13,10 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer
-from distfms.methods.frame.cross_validation import Fold, Members
-from distfms.methods.frame.moments import NamedRule
-from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.cross_validation import Fold
+from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.landmarks.squared import (
     MODELS,
     STEPS_TOLERANCE,
@@ -30,7 +28,9 @@ from distfms.methods.landmarks.squared import (
 )
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, Slopes
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
-from distfms.stats.base import ratio
+from distfms.stats.base import Members, ratio
+from distfms.stats.folds import Answer
+from distfms.stats.sums import Sums
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -248,19 +248,49 @@ class PassProblem:
 
 
 @dataclass(frozen=True)
-class PassProcedure(LandmarkProcedure):
+class PassProcedure(Procedure):
     """What decides about models of other losses; their fits pass over the rows.
 
     Attributes
     ----------
+    squared : LandmarkProcedure
+        What decides about models of squared loss of the same similarities.
     loss : Loss
     """
 
-    loss: Any = None
+    squared: LandmarkProcedure
+    loss: Any
 
-    def problem(self, train: Members, fold: int = -1) -> Any:
-        """Return the problem; ``make_pass`` is among the members of a fold."""
-        return PassProblem(super().problem(train, fold), train.get("make_pass"))
+    @property
+    def rules(self) -> Sequence[NamedRule]:  # type: ignore[override]
+        """The chosen similarity first."""
+        return self.squared.rules
+
+    @property
+    def candidates(self) -> int:
+        """How many of the landmarks there are."""
+        return self.squared.candidates
+
+    @property
+    def keep(self) -> int:
+        """Most landmarks of a model."""
+        return self.squared.keep
+
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows and their weight."""
+        return self.squared.size(members)
+
+    def learnable(self, train: Members) -> bool:
+        """Return whether the target varies."""
+        return self.squared.learnable(train)
+
+    def problem(self, train: Members) -> PassProblem:
+        """Return the problem of all training rows."""
+        return PassProblem(self.squared.problem(train), train.get("make_pass"))
+
+    def problem_on(self, fold: Fold) -> PassProblem:
+        """Return the problem without a fold; ``make_pass`` is among its members."""
+        return PassProblem(self.squared.problem_on(fold), fold.train.get("make_pass"))
 
     def start(self, problem: SquaredProblem) -> np.ndarray:
         """Return the first values of the parameters beside the weights."""
@@ -281,7 +311,7 @@ class PassProcedure(LandmarkProcedure):
         first = self.start(problem).reshape(-1, loss.n_scores)
         unit = self._unit(problem)
         penalty = np.zeros((k + len(first), k + len(first)))
-        penalty[:k, :k] = problem.added(self.ridge(problem) / unit)[np.ix_(order, order)]
+        penalty[:k, :k] = problem.added(self.squared.ridge(problem) / unit)[np.ix_(order, order)]
         objective = PenalisedLoss(make_pass, problem, order, penalty)
         parameters = np.vstack((np.zeros((k, loss.n_scores)), first))
         widths: Sequence[float] = _WIDTHS
@@ -294,7 +324,7 @@ class PassProcedure(LandmarkProcedure):
         steepest = objective.at(loss, parameters, "majorant").hessian[0] - penalty
         # Regular also without a ridge, and where landmarks are the same.
         steepest.flat[:: len(steepest) + 1] += 1e-10 * np.trace(steepest) / len(steepest)
-        bound = self.options.bound
+        bound = self.squared.options.bound
         domain = Domain(k, None if bound is None else bound / np.sqrt(k), loss.least())
         for width in widths:
             rounded = replace(loss, width=width * loss.width)
@@ -316,15 +346,11 @@ class PassProcedure(LandmarkProcedure):
             return 1.0
         return float(np.sqrt(problem.target_variance)) or 1.0
 
-    def shards(self, problem: Any, rule: NamedRule) -> tuple[()]:
-        """Return none: gradients over rows tell which landmark is next."""
-        return ()
-
     def _steps(self, problem: SquaredProblem, label: str, make_pass: MakePass) -> LandmarkPath:
         """Take the steps of Algorithm 2, a pass for each; with an intercept all is centred."""
         extra = self.start(problem)
         unit = float(np.sqrt(problem.target_variance))
-        ridge = self.ridge(problem)
+        ridge = self.squared.ridge(problem)
         penalty = problem.added(ridge / unit)
 
         model = partial(_on_landmarks, self.loss, problem, extra)
@@ -335,7 +361,7 @@ class PassProcedure(LandmarkProcedure):
             return np.asarray(gradient + penalty[:, order] @ weights)
 
         curvature = self.loss.steepest * np.diagonal(problem.covariance)[:-1]
-        bound = self.options.bound
+        bound = self.squared.options.bound
         assert bound is not None
         steps = stepwise(
             slope,
@@ -359,9 +385,9 @@ class PassProcedure(LandmarkProcedure):
         """
         squared = problem.squared[rule.name]
         make_pass = _maker(problem, rule.name)
-        if self.options.takes_steps:
+        if self.squared.options.takes_steps:
             return self._steps(squared, rule.name, make_pass)
-        is_sparse = self.options.task == "sparse"
+        is_sparse = self.squared.options.task == "sparse"
         keep = min(self.keep, squared.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         order = np.arange(keep)
@@ -373,7 +399,7 @@ class PassProcedure(LandmarkProcedure):
             last = self.fitted(make_pass, squared, order[:k], last)
             if k in sizes:
                 fits.append(last)
-        return _path(rule.name, order, fits, self.ridge(squared))
+        return _path(rule.name, order, fits, self.squared.ridge(squared))
 
     def _next(
         self, make_pass: Any, problem: SquaredProblem, order: np.ndarray, last: Fitted | None
@@ -387,7 +413,7 @@ class PassProcedure(LandmarkProcedure):
             model = last.model
         sums = make_pass(self.loss, model, "landmark")
         slope = np.abs(sums["gradient"]).sum(axis=1)
-        if self.options.selection == "gain":
+        if self.squared.options.selection == "gain":
             spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
             slope = ratio(slope, spread)
         slope[order] = -1.0
@@ -412,3 +438,7 @@ class PassProcedure(LandmarkProcedure):
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
         """Return the model of all landmarks without a fold."""
         return self.evaluate(fold, self.rules[0], np.array([float(self.keep)]))[MODELS]
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications a search takes, calls counted as such."""
+        return self.squared.n_operations()

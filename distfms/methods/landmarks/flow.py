@@ -11,8 +11,8 @@ import numpy as np
 
 from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.contract import Finished, Job, Run
-from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, scored
-from distfms.methods.frame.row_predictor import sources_of
+from distfms.methods.frame.cross_validation import FoldWork
+from distfms.methods.frame.moments import Solved, scored
 from distfms.methods.frame.tuning import choose_options
 from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.evaluate import evaluate
@@ -49,9 +49,9 @@ def landmarks(run: Run, job: Job) -> Finished:
     learner = learner_of(run, job, data)
     learner = with_best_ranking(learner)
     learner, ridge_choice = with_ridges(learner)
-    options, tuning = choose_options(run, job, learner.points)
+    options, tuning = choose_options(run, job, data.statistics, learner.procedure, learner.on_folds)
     options, number_choice = with_number(learner, options)
-    procedure, train = learner.procedure(options), TrainMembers(data.statistics)
+    procedure, train = learner.procedure(options), data.statistics.train()
     problem = procedure.problem(train)
     paths = run.step("select", lambda: learner.search(procedure, problem))
     solved = Solved(procedure, data.statistics, train, problem, paths)
@@ -96,7 +96,7 @@ def best_ranking(learner: Squared) -> int:
     rules = procedure.rules[: len(learner.labels)]
     ends = np.array([float(procedure.keep)])
     items = [(rule, ends) for rule in rules]
-    work = fold_work(learner.job, partial(scored, procedure), items, [procedure] * len(items))
+    work = FoldWork.of_job(learner.job, partial(scored, procedure), items, [procedure] * len(items))
     answers = learner.on_folds(work)
     measure = learner.data.form.main_measure
     values = [answers.values(number, measure)[0] for number in range(len(rules))]
@@ -132,7 +132,7 @@ def choose_ridges(learner: Squared) -> dict[str, FoldChoice]:
     items = list(zip(labels, ridges, strict=True))
     errors = partial(ridge_errors, procedure)
     procedures = [procedure] * len(items)
-    work = fold_work(learner.job, errors, items, procedures)
+    work = FoldWork.of_job(learner.job, errors, items, procedures)
     answers = learner.fitted_on_folds(work)
     chosen = dict[str, FoldChoice]()
     for number, (label, tried) in enumerate(items):
@@ -161,7 +161,7 @@ def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
     most = procedure.keep
     sizes = np.array(ladder(most), dtype=float)
     items = [(procedure.rules[0], sizes)]
-    work = fold_work(learner.job, partial(scored, procedure), items, [procedure])
+    work = FoldWork.of_job(learner.job, partial(scored, procedure), items, [procedure])
     answers = learner.fitted_on_folds(work)
     choice = FoldChoice.of(sizes, answers, 0, fewest)
     if choice.value < most:
@@ -211,7 +211,7 @@ def model_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
     models = procedure.models(solved.problem, path, sizes.tolist())
     mapping = data.maps[path.label].restricted(path.order)
     kept = list(plan.feature_names)
-    sources = sources_of(plan)
+    sources = form.sources(plan)
     if form.options.is_precomputed:
         kept = [plan.feature_names[i] for i in path.order]
         sources = dict.fromkeys(kept)

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from distfms.data.files.partition import Dataset
+from distfms.engine.pool import NO_GAIN, ON_RAY
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Grid, Inputs, Job
-from distfms.methods.frame.moments import actors_on_moments
-from distfms.methods.frame.passes import operations_of_passes, said_rows
+from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.passes import Passes
 from distfms.methods.frame.ranking import WHOLE
 from distfms.methods.frame.read import sample_share
-from distfms.methods.frame.row_data import RowForm, names_classes
+from distfms.methods.frame.row_data import RowForm
 from distfms.methods.landmarks.candidates import (
     CONSTANT,
     LANDMARKS_JUDGED,
@@ -26,7 +26,7 @@ from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import KERNELS, PRECOMPUTED, Similarity
 from distfms.methods.landmarks.squared import LandmarkProcedure
-from distfms.spec import parse_section
+from distfms.spec import Grid, parse_section
 
 #: Positions of a ranking that measures count: the first few, or more than there are.
 CUTOFFS = (1, 3, 5, 10, WHOLE)
@@ -52,8 +52,8 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; no row is read."""
     if options.task == "auto":
         content = options.model_dump()
-        content["task"] = "classification" if names_classes(inputs) else "regression"
-        if names_classes(inputs) and options.loss == "epsilon_insensitive":
+        content["task"] = "classification" if inputs.names_classes else "regression"
+        if inputs.names_classes and options.loss == "epsilon_insensitive":
             content["loss"] = "hinge"
         options = parse_section(LandmarksOptions, content, "landmarks")
     form = LandmarkForm.of_options(options, inputs, seed)
@@ -66,6 +66,7 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         task_bytes=form.task_bytes,
         folds_cost=True,
         tuned_by=form.measures,
+        nested=None if form.by_passes else "keep",
         for_actors=form.for_actors,
         candidates=form.candidates,
         passes=form.passes,
@@ -240,7 +241,7 @@ class LandmarkForm(RowForm):
         n_values = 7 * LANDMARKS_JUDGED + 4 * self.guessed_columns
         return 8 * n_rows * n_values
 
-    def for_actors(self) -> dict[str, float]:
+    def for_actors(self, n_tried: int = 1) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""
         embeddings = {"embeddings": ON_RAY}
         if self.is_in_memory(self.guessed_columns):
@@ -248,12 +249,11 @@ class LandmarkForm(RowForm):
         if self.by_passes:
             if embeddings:
                 n_values = self.row_values * self.inputs.train.n_rows
-                embeddings["passes"] = operations_of_passes(n_values)
+                embeddings["passes"] = Passes.n_operations(n_values)
             return embeddings
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
-        n_folds = self.inputs.section.folds
         candidates = {"candidates": NO_GAIN} if procedure.is_greedy else {}
-        folds = actors_on_moments(n_folds, self.n_similarities, procedure.n_operations())
+        folds = self.inputs.on_folds(max(self.n_similarities, n_tried) * procedure.n_operations())
         return {**embeddings, **candidates, **folds}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
@@ -295,5 +295,5 @@ class LandmarkForm(RowForm):
             "landmarks": landmarks,
         }
         if self.by_passes:
-            lines["rows"] = said_rows(8 * self.row_values * self.inputs.train.n_rows)
+            lines["rows"] = Passes.describe(8 * self.row_values * self.inputs.train.n_rows)
         return lines

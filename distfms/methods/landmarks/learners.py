@@ -16,34 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
-from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_here, evaluate_on_folds
-from distfms.methods.frame.judge import (
-    HELD_OUT,
-    Judge,
-    LossSums,
-    Question,
-    explained,
-    judged_by_pass,
-    judged_in_memory,
-)
-from distfms.methods.frame.moments import (
-    NamedRule,
-    Solved,
-    Tuned,
-    TunedItem,
-    points_on_folds,
-    scores_of,
-    search_all,
-)
+from distfms.methods.frame.contract import Job, Run
+from distfms.methods.frame.cross_validation import Fold, FoldWork
+from distfms.methods.frame.judge import Judge, LossSums, judged_in_memory
+from distfms.methods.frame.moments import NamedRule, Solved, Tuned
 from distfms.methods.frame.outcomes import Margins, Numbers
-from distfms.methods.frame.passes import Passes, Sums
+from distfms.methods.frame.passes import Passes
 from distfms.methods.landmarks.fit import FitPass, PassProblem, PassProcedure
 from distfms.methods.landmarks.form import CUTOFFS, RANKING_MEASURES
 from distfms.methods.landmarks.options import LandmarksOptions
@@ -51,7 +35,9 @@ from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.read_similarities import EmbeddedReader, LinearScores, split_learned
 from distfms.methods.landmarks.squared import MODELS, LandmarkPath, LandmarkProcedure
 from distfms.solve.losses import AllMargins, EpsilonInsensitive, Loss, Margin, OrdinalMargin
-from distfms.stats.base import merge_tree
+from distfms.stats.base import HELD_OUT, explained, merge_tree
+from distfms.stats.folds import Answer, FoldAnswers
+from distfms.stats.sums import Sums
 
 #: Sets of rows that are judged as a whole.
 TRAIN, TEST = "train", "test"
@@ -128,10 +114,7 @@ class Squared:
     data: LandmarkData
     labels: tuple[str, ...]
 
-    #: Option of which a path for a greater value answers the smaller ones.
-    nested: ClassVar[str | None] = "keep"
-
-    def procedure(self, options: LandmarksOptions) -> LandmarkProcedure:
+    def procedure(self, options: LandmarksOptions) -> Any:
         """Return the pure part with some options."""
         n_landmarks = len(self.data.landmarks.arrays["landmarks"])
         if options.landmarks != "auto" and not options.is_precomputed:  # `tune` may try fewer
@@ -141,14 +124,14 @@ class Squared:
 
     def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:
         """Return the models of all similarities; within a step."""
-        return search_all(self.run, procedure, problem)
+        return procedure.search_all(self.run, problem)
 
     # --- folds ---
 
     def fitted_on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item without every fold: models, and what co-moments tell of them."""
         split = partial(split_learned, self.data.learned)
-        return evaluate_on_folds(self.run, self.data.statistics, replace(work, split=split))
+        return replace(work, split=split).on_actors(self.run, self.data.statistics)
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold, to choose; within a step."""
@@ -159,8 +142,9 @@ class Squared:
         tuned = work.evaluate if isinstance(work.evaluate, Tuned) else None
         asked = dict[Key, Asked]()
         for number, item in enumerate(work.items):
-            label = self.label_of(item)
-            procedure = item.procedure if tuned else None
+            first, _ = item  # the procedure of an option set, or a rule and its budgets
+            procedure = first if tuned else None
+            label = first.rules[0].name if tuned else first.name
             for fold, answer in zip(answers.folds, answers.answers[number], strict=True):
                 models = answer["values" if tuned else MODELS]
                 asked[number, fold] = Asked(procedure, label, models, fold)
@@ -173,32 +157,12 @@ class Squared:
             items.append(tuple(map(with_measured, of_item, judged)))
         return replace(answers, answers=tuple(items))
 
-    def label_of(self, item: Any) -> str:
-        """Return the similarity of an item: points of a grid, or a rule and its budgets."""
-        rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
-        return str(rule.name)
-
-    def points(
-        self, points: Sequence[Mapping[str, Any]], measure: str
-    ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds."""
-        return points_on_folds(
-            self.run,
-            self.job,
-            self.data.statistics,
-            self.procedure,
-            points,
-            measure,
-            self.nested,
-            self.on_folds,
-        )
-
     # --- judging ---
 
     def judged_everywhere(self, solved: Solved, validated: FoldAnswers | None) -> Judged:
         """Judge the models of all paths on sets of rows, and those of folds, together."""
         answers = dict[Key, Answer]()
-        for name, of_path in scores_of(solved).items():
+        for name, of_path in solved.scores().items():
             for rows, answer in of_path.items():
                 answers[name, rows] = answer
         if validated is not None:
@@ -217,7 +181,7 @@ class Squared:
         """Judge models, those of folds under the metrics that these have: in one pass at most."""
         data = self.data
         parts_of = {TRAIN: range(max(self.job.n_folds, 1)), TEST: [HELD_OUT]}
-        questions = dict[Key, Question]()
+        questions = {}
         for key, of_key in asked.items():
             fold: int | None = None
             parts: Sequence[int]
@@ -228,11 +192,11 @@ class Squared:
                 parts = parts_of[of_key.rows]
             mapping = data.map_of(of_key.label, fold)
             scores = LinearScores(mapping, of_key.models, self.limits)
-            questions[key] = Question(scores, self.judge(of_key), parts, scores.n_scores)
+            questions[key] = self.judge(of_key).question(scores, parts, scores.n_scores)
         if data.memory is not None:
             judged = judged_in_memory(self.run, data.memory, questions)
         else:
-            judged = judged_by_pass(self.run, data.source, questions)
+            judged = Judge.by_pass(self.run, data.source, questions)
         return {key: merge_tree(folded.parts) for key, folded in judged.items()}
 
     @property
@@ -271,18 +235,16 @@ def with_measured(answer: Answer, measures: Answer) -> Answer:
 class ByPasses(Squared):
     """Models of other losses, by passes over rows that stay in memory."""
 
-    nested = None
-
     def procedure(self, options: LandmarksOptions) -> PassProcedure:
         """Return the pure part with some options."""
         n_classes = len(self.data.class_values or ())
         loss = loss_of(options, n_classes, self.data.deviation)
-        return PassProcedure(**vars(super().procedure(options)), loss=loss)
+        return PassProcedure(super().procedure(options), loss)
 
     def search(self, procedure: Any, problem: PassProblem) -> dict[str, LandmarkPath]:
         """Return the models of all similarities, fitted by passes over the training rows."""
         with self._passes() as make_pass:
-            paths = search_all(self.run, procedure, replace(problem, make_pass=make_pass))
+            paths = procedure.search_all(self.run, replace(problem, make_pass=make_pass))
         fits = next(iter(paths.values())).progress.get("fits", ())
         gaps = [fit["gap"] for fit in fits if fit["status"] != "converged"]
         if gaps:
@@ -305,7 +267,7 @@ class ByPasses(Squared):
 
                 yield Fold({**fold.train, "make_pass": fit}, fold.held_out, fold.number)
 
-        return evaluate_here(replace(work, split=split), self.data.statistics, with_pass)
+        return replace(work, split=split).here(self.data.statistics, with_pass)
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold, to choose; within a step."""
@@ -352,22 +314,9 @@ class ByPasses(Squared):
 # --- rankings -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RankingProcedure(LandmarkProcedure):
-    """What decides about a ranking, whose models rows have to judge."""
-
-    def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
-        """Measure models of several numbers of landmarks; return those that rows have to judge."""
-        return super().tuned_values(fold, ends, MODELS if measure in RANKING_MEASURES else measure)
-
-
 @dataclass(frozen=True, eq=False)
 class ByRanking(Squared):
     """Models that rank the rows of queries."""
-
-    def procedure(self, options: LandmarksOptions) -> LandmarkProcedure:
-        """Return the pure part with some options."""
-        return RankingProcedure(**vars(super().procedure(options)))
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold: models by statistics, their rankings by rows."""

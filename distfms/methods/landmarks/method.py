@@ -11,7 +11,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
-from distfms.methods.frame.row_predictor import RowPredictor, label_array, plan_of_model
+from distfms.methods.frame.row_predictor import RowPredictor, label_array
 from distfms.methods.landmarks.flow import landmarks
 from distfms.methods.landmarks.form import check_tried, make_job
 from distfms.methods.landmarks.options import LandmarksOptions, paper
@@ -112,17 +112,15 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     if run.model["similarity"] not in PARAMETERS:
         run.require_allowed(run.model["similarity"])
     model = LandmarkModel.of(run.model, run.weights, budget)
-    sources = run.model["sources"]
     is_precomputed = model.mapping.similarity.name == PRECOMPUTED
-    return RowPredictor(
-        dataset.reader,
-        plan_of_model(
-            dataset, list(model.names if is_precomputed else sources), sources, run.model["id"]
-        ),
+    return RowPredictor.of(
+        run,
+        dataset,
+        list(model.names if is_precomputed else run.model["sources"]),
         (f"predicted_{run.model['target']}",),
         model,
-        f"Compares each row with {model.n_landmarks} landmarks",
-        run.model["classes"] if model.gives_probabilities else (),
+        spending=f"Compares each row with {model.n_landmarks} landmarks",
+        classes=run.model["classes"] if model.gives_probabilities else (),
     )
 
 

@@ -17,13 +17,13 @@ from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError
-from distfms.methods.frame.classes import Classes, count_classes
+from distfms.methods.frame.classes import Classes
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.judge import JudgedRows
 from distfms.methods.frame.ranking import NormalisedGains, QueryCounts
-from distfms.methods.frame.read import SAMPLE, features_of, sampling_reader
-from distfms.methods.frame.row_data import Levels, read_levels, require_rows, tell_counts
-from distfms.methods.frame.row_predictor import plan_of_model, sources_of
+from distfms.methods.frame.read import SAMPLE, features_of
+from distfms.methods.frame.row_data import Levels
+from distfms.methods.frame.row_predictor import plan_of_model
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
 from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
 from distfms.methods.landmarks.form import LandmarkForm, share_of
@@ -149,7 +149,7 @@ def learned_labels(maps: Mapping[str, LandmarkMap]) -> tuple[str, ...]:
 
 def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
     """Read all that models are made of; steps `categories` to `statistics`."""
-    levels = read_levels(run, form)
+    levels = form.read_levels(run)
     plan = form.plan(levels)
     classes = read_classes(run, form, levels, plan)
     plan = plan if classes is None else classes.planned(plan)
@@ -177,7 +177,7 @@ def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan)
     if not form.has_classes:
         return None
     named = f"the task `{form.options.task}`"
-    return run.step("classes", lambda: count_classes(run, form, levels, plan, named))
+    return run.step("classes", lambda: Classes.read(run, form, levels, plan, named))
 
 
 # --- one sample ----------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     """Sample rows, and take landmarks and the scales of features from them."""
     bundle = run.reduce(lambda *of: row_reader(form, plan, *of))
     moments: Moments = bundle["moments"].train()
-    require_rows(form, [counts.n_rows for counts in bundle["counts"].parts])
+    form.require_rows([counts.n_rows for counts in bundle["counts"].parts])
     require_observed(plan.feature_names, moments.weight[: plan.n_features])
-    tell_counts(run, form, plan, bundle["counts"])
+    form.tell_counts(run, plan, bundle["counts"])
     sample = Folded(tuple(with_features(plan, part) for part in bundle[SAMPLE].parts))
     arrays, ids = arrays_of_landmarks(run, form, plan, moments, sample)
     limits = np.array([moments.minimum[-1], moments.maximum[-1]])
@@ -217,7 +217,7 @@ def row_reader(
     summarise = partial(_summary, form.is_ranking, has_gaps)
     source = form.source(plan, dataset, held_out)
     reader = SummaryReader(source, "moments of rows", summarise, {"queries": form.is_ranking})
-    return sampling_reader(reader, form.sample_share(dataset, plan.n_features))
+    return reader.sampled(form.sample_share(dataset, plan.n_features))
 
 
 def _summary(is_ranking: bool, has_gaps: bool, batch: RowBatch, part: int) -> dict[str, Any]:
@@ -266,10 +266,10 @@ def sample_unlabelled(run: Run, form: LandmarkForm, plan: ColumnPlan) -> RowSamp
     """Sample the rows without a target, from which landmarks are taken where there are any."""
     dataset = form.inputs.unlabelled
     assert dataset is not None
-    plan = plan_of_model(dataset, form.roles.features, sources_of(plan), form.roles.id)
+    plan = plan_of_model(dataset, form.roles.features, form.sources(plan), form.roles.id)
     source = RowSource(dataset.reader, form.inputs.section, form.seed, True, plan)
     share = share_of(dataset.n_rows, plan.n_features, form.most_landmarks)
-    read = sampling_reader(SummaryReader(source, "unlabelled rows", _nothing), share)
+    read = SummaryReader(source, "unlabelled rows", _nothing).sampled(share)
     parts = [bundle[SAMPLE].test for bundle in run.map(read, dataset.partitions)]
     return with_features(plan, merge_tree(parts))
 

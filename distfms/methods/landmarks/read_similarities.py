@@ -16,7 +16,6 @@ import numpy as np
 from distfms.data.files.partition import Partition
 from distfms.methods.frame.contract import PartialReader
 from distfms.methods.frame.judge import JudgedRows
-from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import NormalisedGains
 from distfms.methods.frame.rows import RowSource, naming
 from distfms.methods.landmarks.fit import EmbeddedRows
@@ -25,6 +24,7 @@ from distfms.methods.landmarks.squared import Linear, coded
 from distfms.stats.base import Bundle, Folded, merge_tree
 from distfms.stats.codec import encode
 from distfms.stats.comoments import CoMoments
+from distfms.stats.sums import Sums
 
 # --- co-moments ----------------------------------------------------------------------------------
 

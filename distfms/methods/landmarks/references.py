@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.judge import HELD_OUT, Judge, JudgedRows
+from distfms.methods.frame.judge import Judge, JudgedRows
 from distfms.methods.frame.outcomes import Numbers
-from distfms.methods.frame.trees import FIXED, MOST_VALUES, fitted, scores
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.landmarks.squared import coded
-from distfms.stats.base import Folded
+from distfms.solve.trees import FIXED, MOST_VALUES, fitted, scores
+from distfms.stats.base import HELD_OUT, Folded
 from distfms.stats.sample import RowSample
 
 #: A sum of similarities counts as none where it is at most this part of the sum of their sizes.

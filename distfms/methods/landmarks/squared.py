@@ -19,18 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer
-from distfms.methods.frame.cross_validation import CALLS, Fold, Members
-from distfms.methods.frame.judge import explained, squared_errors
+from distfms.methods.frame.cross_validation import Fold
+from distfms.methods.frame.judge import squared_errors
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.solve.cholesky import Shard
-from distfms.solve.forward import ForwardProblem, forward
+from distfms.solve.forward import CALLS, ForwardProblem, forward
 from distfms.solve.linalg import symmetric_pinv
 from distfms.solve.newton import Domain
 from distfms.solve.ridge import regular
+from distfms.stats.base import Members, explained
 from distfms.stats.comoments import CoMoments
+from distfms.stats.folds import Answer
 
 MEASURES = {"mse": False, "mae": False, "error": False, "loss": False} | dict.fromkeys(
     ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "ndcg"), True
@@ -504,7 +505,8 @@ class LandmarkProcedure(Procedure):
         tried = [self.options.model_copy(update={"keep": end}) for end in ends]
         sizes = np.array([options.n_kept(self.candidates) for options in tried])
         largest = replace(self, options=tried[int(np.argmax(sizes))])
-        return largest.evaluate(fold, self.rules[0], sizes.astype(float))[measure]
+        answer = largest.evaluate(fold, self.rules[0], sizes.astype(float))
+        return answer[measure if measure in answer else MODELS]  # which rows have to judge
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""

@@ -16,14 +16,13 @@ import numpy as np
 
 from distfms.errors import SpecError
 from distfms.methods.frame.choose import InTurn, Rule, best, chosen_without, fewest
-from distfms.methods.frame.contract import FoldAnswers, Grid, Job, Run
-from distfms.methods.frame.moments import TrainMembers, points_on_folds
+from distfms.methods.frame.contract import Job, Run
+from distfms.methods.frame.moments import points_on_folds
 from distfms.methods.frame.tuning import (
     RULES,
     Compared,
     LeftOpen,
     Point,
-    changed_options,
     choose_options,
     grid_points,
     rule_in_turn,
@@ -33,6 +32,7 @@ from distfms.methods.multiselect.procedure import SelectionProcedure, Training
 from distfms.report.formatting import options_text
 from distfms.solve.buying import covariance_of_averages, full_weights, inverse_of
 from distfms.solve.ridge import generalised_loss
+from distfms.spec import Grid
 from distfms.stats.base import Bundle
 
 RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001, 0.0)
@@ -118,9 +118,9 @@ def with_tuned(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, A
 
     Each point has the best of what it leaves open.
     """
-    answers = partial(losses_on_folds, run, job, statistics)
     open_options = LeftOpen(partial(candidates, n_folds=job.n_folds), rule_of)
-    options, tuning = choose_options(run, job, answers, open_options)
+    procedure_of = job.form.procedure
+    options, tuning = choose_options(run, job, statistics, procedure_of, left_open=open_options)
     return replace(job, options=options), tuning
 
 
@@ -131,30 +131,23 @@ def with_choice(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, 
     """
     tried = candidates(job.options, job.n_folds)
     if len(tried) == 1:
-        return replace(job, options=changed_options(job.options, tried[0])), None
+        return replace(job, options=job.options.changed(**tried[0])), None
     compare = _compared_on_folds if job.n_folds > 1 else _compared_without_folds
     comparison = run.step("ridge", lambda: compare(run, job, statistics, tried))
-    job = replace(job, options=changed_options(job.options, comparison["chosen"]))
+    job = replace(job, options=job.options.changed(**comparison["chosen"]))
     return job, comparison if "points" in comparison else None
 
 
 def _compared_on_folds(
     run: Run, job: Job, statistics: Bundle, tried: Sequence[Point]
 ) -> dict[str, Any]:
-    on_folds, losses = losses_on_folds(run, job, statistics, tried, MEASURE)
+    procedure_of = job.form.procedure
+    on_folds, losses = points_on_folds(run, job, statistics, procedure_of, tried, MEASURE)
     if np.isfinite(losses).all(axis=0).sum() < 2:
         return _compared_without_folds(run, job, statistics, tried)
     choice = Compared(tried, on_folds, losses, higher_is_better=False).choice(rule_of(tried))
     run.note(f"Chosen by cross-validation: {options_text(choice['chosen'])}.")
     return {"measure": MEASURE, "rule": "best", "tuned": [], **choice}
-
-
-def losses_on_folds(
-    run: Run, job: Job, statistics: Bundle, points: Sequence[Point], measure: str
-) -> tuple[FoldAnswers, np.ndarray]:
-    """Evaluate points on folds; a path for a greater budget answers smaller ones."""
-    procedure_of = job.form.procedure
-    return points_on_folds(run, job, statistics, procedure_of, points, measure, nested="budget")
 
 
 def losses_without_choice(comparison: Mapping[str, Any], weights: Sequence[float]) -> np.ndarray:
@@ -180,11 +173,11 @@ def _compared_without_folds(
     run: Run, job: Job, statistics: Bundle, tried: Sequence[Point]
 ) -> dict[str, Any]:
     """Choose the ridge of the greedy search, or of the one way there is."""
-    train = TrainMembers(statistics)
+    train = statistics.train()
     n_objects = train["judgments"].means.n_counted
     first = next(point["algorithm"] for point in tried if point["algorithm"] != NOTHING)
     tried = [point for point in tried if point["algorithm"] == first]
-    procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, tried[0]))
+    procedure: SelectionProcedure = job.form.procedure(job.options.changed(**tried[0]))
     training = procedure.problem(train)  # what takes long is the same for all ridges
     losses = []
     for candidate in tried:

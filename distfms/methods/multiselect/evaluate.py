@@ -11,17 +11,16 @@ import numpy as np
 
 from distfms.errors import first_of
 from distfms.methods.frame.choose import is_better
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.curves import number_or_none, points_of
+from distfms.methods.frame.curves import points_of
 from distfms.methods.frame.judge import squared_errors
-from distfms.methods.frame.moments import Solved, fold_entries
+from distfms.methods.frame.moments import Solved
 from distfms.methods.multiselect.choices import losses_without_choice
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, path_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.solve.buying import OBJECTIVES, BuyFrom, Problem, SelectionPath, full_objective
-from distfms.stats.base import Folded, FoldMeans, over_folds
+from distfms.stats.base import Folded, FoldMeans, Members, number_or_none, over_folds
 from distfms.stats.comoments import CoMoments
+from distfms.stats.folds import FoldAnswers
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Level of confidence intervals.
@@ -61,7 +60,7 @@ class Evaluation:
         return {
             "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
-            "folds": [] if self.validated is None else fold_entries(self.validated),
+            "folds": [] if self.validated is None else self.validated.entries(),
             "folds_of_choice": self._folds_of_choice(),
             "chosen": {**curves[chosen][-1], **self._without_choice()},
             "better": self._better(),

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
-from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.finished import by_predictions, by_statistics
-from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all
+from distfms.methods.frame.moments import Solved
 from distfms.methods.multiselect.choices import with_choice, with_tuned
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
@@ -35,7 +34,7 @@ from distfms.methods.multiselect.statistics import (
     read_statistics,
     within,
 )
-from distfms.stats.base import Bundle, joined
+from distfms.stats.base import Bundle, Members, joined
 from distfms.store.places import remove_tree
 
 
@@ -54,7 +53,7 @@ def multiselect(run: Run, job: Job) -> Finished:
     @cache
     def training() -> Training:
         """Return what all training objects teach; its matrices take long to make."""
-        return job.form.procedure(job.options).problem(TrainMembers(statistics))
+        return job.form.procedure(job.options).problem(statistics.train())
 
     if job.form.slabs is None:
         statistics = run.step("statistics", partial(read_statistics, run, job))
@@ -67,7 +66,7 @@ def multiselect(run: Run, job: Job) -> Finished:
         selected = run.step("select", lambda: search_in_slabs(run, job, slabs))
         job, statistics = on_chosen(run, job, slabs, selected)
     procedure: SelectionProcedure = job.form.procedure(job.options)
-    train = TrainMembers(statistics)
+    train = statistics.train()
     solved = Solved(procedure, statistics, train, training(), selected.paths)
     averages = None
     if job.options.model == "refit":
@@ -96,7 +95,7 @@ def search(run: Run, job: Job, statistics: Bundle, training: Training) -> Select
     form: JudgmentForm = job.form
     procedure = form.procedure(job.options)
     judgments = statistics["judgments"].train()
-    paths = search_all(run, procedure, training)
+    paths = procedure.search_all(run, training)
     path = next(iter(paths.values()))
     run.count(n_candidates=path.n_candidates)
     content = path_content(procedure, training.problem, path)
@@ -186,7 +185,7 @@ def evaluate(
     """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
     procedure: SelectionProcedure = solved.procedure
     at_budgets = replace(procedure, budgets=procedure.grid(solved.path))
-    validated = on_folds(run, job, solved, at_budgets, rows="objects")
+    validated = solved.on_folds(run, job, at_budgets, rows="objects")
     folds = () if validated is None else validated.folds
     for text in evaluation_remarks(procedure, solved.statistics["judgments"], folds):
         run.note(text)

@@ -13,10 +13,10 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.judgments import JudgmentLayout, detect_layout
 from distfms.data.rows.roles import Roles, require_same_kinds
+from distfms.engine.pool import NO_GAIN
 from distfms.errors import SpecError, first_of, nearest
 from distfms.methods.frame import slab_search
-from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
-from distfms.methods.frame.moments import actors_on_moments
+from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.rows import section_roles
 from distfms.methods.frame.slab_search import SlabForm
 from distfms.methods.multiselect.choices import candidates, grids_of_choice, left_open, preferred
@@ -214,6 +214,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
         kept_bytes=statistics_bytes + 8 * n_made * n**2,
         for_actors=partial(_for_actors, form, options, NO_GAIN),
         judged_by={"projected_loss": False},
+        nested="budget",
         weighs_partitions=True,
         candidates=partial(grids_of_choice, n_folds=n_folds),
         passes=_passes(form, options),
@@ -264,12 +265,12 @@ def _passes(form: JudgmentForm, options: MultiselectOptions) -> tuple[int, int]:
 
 
 def _for_actors(
-    form: JudgmentForm, options: MultiselectOptions, of_slabs: float
+    form: JudgmentForm, options: MultiselectOptions, of_slabs: float, n_tried: int = 1
 ) -> dict[str, float]:
     procedure = form.procedure(options)
-    n_folds = form.inputs.section.folds
-    n_searches = max(len(procedure.rules), len(candidates(options, n_folds)))
-    folds = actors_on_moments(n_folds, n_searches, procedure.n_operations())
+    n_candidates = len(candidates(options, form.inputs.section.folds))
+    n_searches = max(len(procedure.rules), n_candidates * n_tried)
+    folds = form.inputs.on_folds(n_searches * procedure.n_operations())
     return {"candidates": of_slabs, **folds} if procedure.has_slabs else folds
 
 

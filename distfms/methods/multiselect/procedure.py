@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer
-from distfms.methods.frame.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.multiselect.baselines import (
     averages,
@@ -22,8 +21,11 @@ from distfms.methods.multiselect.baselines import (
 from distfms.methods.multiselect.judged import Trained, losses_on
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
 from distfms.solve.buying import BUDGET_TOLERANCE, BuyFrom, Problem, Psd, SelectionPath
+from distfms.solve.forward import CALLS
 from distfms.solve.purchases import Algorithm, AttributeSlab, Criterion, select, slabs_of
+from distfms.stats.base import Members
 from distfms.stats.comoments import CoMoments
+from distfms.stats.folds import Answer
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from distfms.errors import DataError, SpecError
-from distfms.methods.frame.contract import FinishedRun, RowStop, checked_budget
+from distfms.errors import DataError, SpecError, checked_budget
+from distfms.methods.frame.contract import FinishedRun, RowStop
 from distfms.methods.sequence.evaluate import advised, best_model, steps_of
 from distfms.methods.sequence.linear_path import moments_about
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
@@ -93,19 +93,19 @@ class AnytimePredictor:
         scaling = path.scaling
         position = {name: i for i, name in enumerate(scaling.feature_names)}
 
-        def placed(path: Path) -> list[list[int]]:
-            return [[position[c] for c in group] for group in path.columns]
+        def placed(columns: Iterable[str]) -> list[int]:
+            return [position[column] for column in columns]
 
         return cls(
             groups=path.groups,
-            columns=placed(path),
+            columns=[placed(columns) for columns in path.columns],
             feature_names=scaling.feature_names,
             target_names=target_names or scaling.target_names,
             spent=path.spent,
             fitted=path.fitted.tolist(),
             models=models,
             family=family,
-            sets=[list(chain(*placed(of_set))) for of_set in sets],
+            sets=[placed(chain(*of_set.columns)) for of_set in sets],
             set_spent=np.array([of_set.curve_cost[-1] for of_set in sets]),
             values=path.curve_value if values is None else values,
         )
@@ -228,15 +228,23 @@ class AnytimePredictor:
         return [c for group in self.columns[:model] for c in group]
 
 
-def columns_needed(
+def model_for(
     run: FinishedRun, budget: float | None, stop: RowStop | None = None
-) -> list[str]:
-    """Return the columns that predictions read."""
-    model = AnytimePredictor.from_arrays(run.weights, run.model)
-    number = advised(run.model) if budget is None else model.best(budget)
+) -> tuple[AnytimePredictor, int, RowRule | None]:
+    """Return a run's predictor, the number of the model that is used at most, and where rows stop.
+
+    `stop` says that each row stops where it needs no more.
+    """
+    predictor = AnytimePredictor.from_arrays(run.weights, run.model)
     if stop is not None:
-        rule = model.row_rule(budget, stop)
-        number = rule.stopping.stages[rule.last]
+        rule = predictor.row_rule(budget, stop)
+        return predictor, rule.stopping.stages[rule.last], rule
+    number = advised(run.model) if budget is None else predictor.best(budget)
+    return predictor, number, None
+
+
+def columns_of(run: FinishedRun, number: int) -> list[str]:
+    """Return the columns that a model reads."""
     return [name for step in steps_of(run.selection, number) for name in step["columns"]]
 
 
@@ -258,7 +266,7 @@ class AnytimeSession:
     rule : RowRule, optional
         Where rows stop; several of them together, when all do.
     sources : mapping, optional
-        What the rows of a batch come from; see `row_predictor.sources_of`.
+        What the rows of a batch come from; see `RowForm.sources`.
     """
 
     def __init__(

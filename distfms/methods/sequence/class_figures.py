@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judge import LossSums
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.form import NO_FOLDS
@@ -18,7 +16,9 @@ from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores
 from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.ridge_choice import chooses_ridge
+from distfms.stats.base import number_or_none
 from distfms.stats.classification import at_threshold, best_threshold, class_report
+from distfms.stats.folds import FoldAnswers
 
 _ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
 

@@ -13,7 +13,6 @@ import numpy as np
 from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import SpecError, nearest
 from distfms.methods.frame.classes import Classes
-from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.form import SequenceForm
@@ -23,7 +22,7 @@ from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.sample import Sample, TreeRows
 from distfms.solve.losses import FAMILIES
-from distfms.stats.base import Bundle, Folded
+from distfms.stats.base import HELD_OUT, Bundle, Folded
 from distfms.stats.comoments import CoMoments
 
 #: Share of its deviation in all training rows below which a column counts as constant.
@@ -254,15 +253,19 @@ def step_entries(plan: ColumnPlan, path: Path, explained: np.ndarray) -> list[di
     spent = path.spent
     details = path.step_details()
     fitted = set(path.fitted.tolist())
-    return [
-        {
+    entries = []
+    for k, group in enumerate(path.groups):
+        names = dict.fromkeys(source[name] for name in columns[k])
+        entry = {
             "group": group,
-            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
+            "columns": list(names),
             "cost": float(path.cost[k]),
             "spent": float(spent[k]),
             "explained_variance": float(explained[k + 1]),
-            **{name: values[k].item() for name, values in details.items()},
-            **({} if k + 1 in fitted else {"gain": None}),
         }
-        for k, group in enumerate(path.groups)
-    ]
+        for name, values in details.items():
+            entry[name] = values[k].item()
+        if k + 1 not in fitted:
+            entry["gain"] = None
+        entries.append(entry)
+    return entries

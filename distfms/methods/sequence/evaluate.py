@@ -11,14 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from distfms.methods.frame.choose import best, fewest
-from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.methods.frame.judge import explained
+from distfms.methods.frame.curves import points_of
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.judged import shares_of_mean
 from distfms.methods.sequence.problem import Path
 from distfms.solve.costs import GroupCosts, longest_affordable, within
-from distfms.stats.base import over_folds
+from distfms.stats.base import explained, number_or_none, over_folds
+from distfms.stats.folds import FoldAnswers
 
 PLATEAU_START = 0.95
 """A plateau begins once this share of the final objective is there ..."""
@@ -34,7 +33,7 @@ def timeliness(
 
     Parameters
     ----------
-    cost, value : array_like of shape (K + 1,)
+    cost, value : ndarray of shape (K + 1,)
         Cost of the prefixes, ascending, usually from 0, and what they explain.
     stop : float, optional
         Cost at which the curve is cut. Beyond the last cost the curve stays where it is. Default:
@@ -48,8 +47,6 @@ def timeliness(
         In [0, 1] for a curve that never exceeds `final`; 0 when `stop` is not above the first
         cost or `final` is not positive.
     """
-    cost = np.asarray(cost, dtype=np.float64)
-    value = np.asarray(value, dtype=np.float64)
     first = float(cost[0])
     if stop is None:
         stop = float(cost[-1])
@@ -67,7 +64,6 @@ def timeliness(
 
 def stopping_prefix(value: np.ndarray, alpha: float) -> int:
     """Return the first prefix with a share α of the final value."""
-    value = np.asarray(value, dtype=np.float64)
     # The last gains are rounding.
     return int(np.argmax(value >= alpha * value[-1] - 1e-12 * abs(value[-1])))
 
@@ -85,9 +81,9 @@ def plateau(cost: np.ndarray, value: np.ndarray) -> float:
     """
     total = float(cost[-1]) - float(cost[0])
     for percent in range(round(100 * PLATEAU_START), 100):
-        here = stopping_cost(cost, value, percent / 100)
+        at_share = stopping_cost(cost, value, percent / 100)
         after = stopping_cost(cost, value, (percent + 1) / 100)
-        if after - here > PLATEAU_COST * total:
+        if after - at_share > PLATEAU_COST * total:
             return percent / 100
     return 1.0
 
@@ -152,10 +148,9 @@ class SequenceCurve:
     def points(self) -> list[dict[str, Any]]:
         """Return the entries of ``metrics.json``, thinned."""
         kept = thinned(len(self.cost), MAX_POINTS)
-        scores = {
-            rows: {name: values[kept] for name, values in measures.items()}
-            for rows, measures in self.scores.items()
-        }
+        scores = {}
+        for rows, measures in self.scores.items():
+            scores[rows] = {name: values[kept] for name, values in measures.items()}
         return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
 
 
@@ -164,10 +159,11 @@ def compared(curves: Mapping[str, SequenceCurve], oracles: Mapping[str, str]) ->
     chosen = next(iter(curves.values()))
     reference = curves.get("omp", chosen)
     for name, rule in oracles.items():
-        of = curves[rule]
-        cost, value = oracle_curve(of.cost, of.value)
-        scores = {"train": {of.share: value}}
-        curves = {**curves, name: SequenceCurve((), of.n_groups, cost, scores, of.share)}
+        curve = curves[rule]
+        cost, value = oracle_curve(curve.cost, curve.value)
+        scores = {"train": {curve.share: value}}
+        oracle = SequenceCurve((), curve.n_groups, cost, scores, curve.share)
+        curves = {**curves, name: oracle}
     share = plateau(reference.cost, reference.value)
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn = {name: curve.points() for name, curve in curves.items()}

@@ -15,7 +15,8 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.outcomes import Responses
-from distfms.methods.frame.passes import Passes, Sums
+from distfms.methods.frame.passes import Passes
+from distfms.methods.frame.read import spans_of
 from distfms.methods.frame.rows import RowSource
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.glm import MOST_GUIDED, GlmPath, fitted, guide_of
@@ -24,9 +25,10 @@ from distfms.methods.sequence.options import TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.sample import TrainingRows, TreeRows, TreeSource, fit_weight
-from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans_of, tree_path
+from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
 from distfms.solve.lbfgs import side_by_side
 from distfms.stats.base import merge_tree
+from distfms.stats.sums import Sums
 
 #: With more columns fits take half of the time with few bins, at about the same loss.
 _WIDE, _FEW_BINS = 50, {"max_bin": 63}
@@ -61,10 +63,11 @@ def by_passes(
         nonlocal n_passes
         n_passes += 1
         arrays = make_pass(models).arrays
-        return [
-            Sums({name: of_all[number] for name, of_all in arrays.items()})
-            for number in range(len(models))
-        ]
+        by_model = []
+        for number in range(len(models)):
+            of_model = {name: of_all[number] for name, of_all in arrays.items()}
+            by_model.append(Sums(of_model))
+        return by_model
 
     with passes_over(run, data, design) as make_pass:
         if design.n_outputs == 1 and len(whole.gram) <= MOST_GUIDED:
@@ -110,8 +113,8 @@ def passes_over(
     outcome = data.outcome
     assert outcome is not None
 
-    def reader(*of: Any) -> GlmReader:
-        return GlmReader(data.form.source(data.plan, *of), design, outcome)
+    def reader(*dataset: Any) -> GlmReader:
+        return GlmReader(data.form.source(data.plan, *dataset), design, outcome)
 
     if data.memory is None:
         with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:

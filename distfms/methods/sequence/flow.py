@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
-from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.finished import by_statistics
-from distfms.methods.frame.judge import HELD_OUT
-from distfms.methods.frame.moments import head_of, points_on_folds
-from distfms.methods.frame.row_predictor import sources_of
+from distfms.methods.frame.contract import Finished, FinishedRun, Job, Run
+from distfms.methods.frame.read import spans_of
 from distfms.methods.frame.tuning import choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
@@ -46,8 +40,9 @@ from distfms.methods.sequence.read import read_data
 from distfms.methods.sequence.reference import REFERENCE, Reference, beside_sequence, fit_reference
 from distfms.methods.sequence.ridge_choice import with_ridge
 from distfms.methods.sequence.stages import learn_stopping
-from distfms.methods.sequence.trees import TreePath, spans_of
-from distfms.stats.base import over_folds
+from distfms.methods.sequence.trees import TreePath
+from distfms.stats.base import HELD_OUT, Members, number_or_none, over_folds
+from distfms.stats.folds import FoldAnswers
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
@@ -105,11 +100,8 @@ def sequence(run: Run, job: Job) -> Finished:
 
 def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, Any] | None]:
     """Return the job with the best options of a grid, and the comparison; step ``tune``."""
-    points = partial(
-        points_on_folds, run, job, data.statistics, data.procedure,
-        nested="max_groups", evaluate=learner_of(run, job, data).on_folds,
-    )  # fmt: skip
-    options, tuning = choose_options(run, job, points)
+    evaluate = learner_of(run, job, data).on_folds
+    options, tuning = choose_options(run, job, data.statistics, data.procedure, evaluate)
     return replace(job, options=options), tuning
 
 
@@ -147,36 +139,41 @@ def metrics_of(
     learner: Learner, models: Models, scores: Scores, reference: Reference | None
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
-    rules, job = learner.rules, learner.job
-    path, share = models.paths[rules.chosen.name], learner.procedure.share
+    rules = learner.rules
+    job = learner.job
+    folds = scores.folds
+    path = models.paths[rules.chosen.name]
+    share = learner.procedure.share
+    grid = learner.procedure.grid(path)
     curves = curves_of(models, scores, share)
-    sets = [curves.pop(rule.name).points()[-1] for rule in rules.of_budgets]
-    last = {
-        rows: {name: float(values[-1]) for name, values in own.items()}
-        for rows in ("train", "test")
-        if (own := scores.curves.get((rows, rules.chosen.name)))
-    }
+    budgets = []
+    for rule in rules.of_budgets:
+        point = curves.pop(rule.name).points()[-1]
+        budgets.append({"budget": rule.budget, "set": point})
+    last = dict[str, dict[str, float]]()
+    for rows in ("train", "test"):
+        if (rows, rules.chosen.name) in scores.curves:
+            measures = scores.curves[rows, rules.chosen.name]
+            last[rows] = {name: float(values[-1]) for name, values in measures.items()}
     content = {
-        **head_of(learner.solved(models), scores.folds, last),
+        **learner.solved(models).head(folds, last),
         **compared(curves, rules.oracles),
-        "budgets": [
-            {"budget": rule.budget, "set": point}
-            for rule, point in zip(rules.of_budgets, sets, strict=True)
-        ],
+        "budgets": budgets,
     }
-    if scores.folds is not None:
-        add_validation(content["budgets"], scores.folds, share, learner.procedure.grid(path))
+    if folds is not None:
+        add_validation(budgets, folds, share, grid)
     is_tuned = job.tune is not None and "max_groups" in job.tune.grid
-    candidate = candidate_of(learner, path, scores.folds)
-    weights = () if scores.folds is None else scores.folds.weight
-    budgets, alpha = learner.procedure.grid(path), content["alpha"]["alpha"]
-    stop = where_to_stop(path, budgets, alpha, candidate, weights, is_tuned)
-    content["stop"] = stop = choose_models(path, content, job.options.budget, stop)
-    if scores.folds is not None:
-        content["folds_at_stop"] = of_folds = scores_at_stop(
-            learner, path, scores.folds, stop, candidate
-        )
-        mean = over_folds(np.array([f[share] for f in of_folds], dtype=float), weights).mean
+    candidate = candidate_of(learner, path, folds)
+    weights = () if folds is None else folds.weight
+    alpha = content["alpha"]["alpha"]
+    stop = where_to_stop(path, grid, alpha, candidate, weights, is_tuned)
+    stop = choose_models(path, content, job.options.budget, stop)
+    content["stop"] = stop
+    if folds is not None:
+        of_folds = scores_at_stop(learner, path, folds, stop, candidate)
+        content["folds_at_stop"] = of_folds
+        shares = np.array([entry[share] for entry in of_folds], dtype=float)
+        mean = over_folds(shares, weights).mean
         content["stop"] = {**stop, "validation": {share: number_or_none(mean)}}
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores, last)
@@ -258,12 +255,12 @@ def with_stopping(
     """
     if not learner.data.form.stops_rows:
         return metrics, {}
-    found = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
-    if not found:
+    learned = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
+    if not learned:
         return metrics, {}
-    stop = {**metrics["stop"], "rows": found["rows"]}
-    learned = {"stopping": found["stopping"]}
-    return {**metrics, "stop": stop, **found["metrics"]}, learned
+    stop = {**metrics["stop"], "rows": learned["rows"]}
+    metrics = {**metrics, "stop": stop, **learned["metrics"]}
+    return metrics, {"stopping": learned["stopping"]}
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -273,9 +270,17 @@ def selection_of(
     learner: Learner, form: SequenceForm, outline: SequenceOutline, paths: Mapping[str, Path]
 ) -> dict[str, Any]:
     """Return the content of ``selection.json``; form and outline are of all columns."""
-    data, rule, options = learner.data, learner.rules.chosen, learner.job.options
-    path, sets = paths[rule.name], [paths[own.name] for own in learner.rules.of_budgets]
-    curve = path.curve_cost[path.fitted], learner.explained(path)[path.fitted]
+    data = learner.data
+    options = learner.job.options
+    rule = learner.rules.chosen
+    path = paths[rule.name]
+    explained = learner.explained(path)
+    fitted = path.fitted
+    budgets = []
+    for of_budget in learner.rules.of_budgets:
+        of_set = paths[of_budget.name]
+        entries = step_entries(data.plan, of_set, learner.explained(of_set))
+        budgets.append({"budget": of_budget.budget, "sequence": entries})
     content = {
         "method": "sequence",
         "criterion": rule.criterion,
@@ -288,15 +293,9 @@ def selection_of(
         "costs": dict(zip(form.groups.names, form.costs.alone.tolist(), strict=True)),
         **options.model_dump(mode="json", include={"shared_costs", "requires"}),
         "doubling": rule.doubling,
-        "sequence": step_entries(data.plan, path, learner.explained(path)),
-        "budgets": [
-            {
-                "budget": rule.budget,
-                "sequence": step_entries(data.plan, path, learner.explained(path)),
-            }
-            for rule, path in zip(learner.rules.of_budgets, sets, strict=True)
-        ],
-        "timeliness": timeliness(*curve),
+        "sequence": step_entries(data.plan, path, explained),
+        "budgets": budgets,
+        "timeliness": timeliness(path.curve_cost[fitted], explained[fitted]),
         "n_candidates": path.n_candidates,
         "notes": [*path.notes, *notes_on(path, options), *outline.notes()],
     }
@@ -350,16 +349,18 @@ def model_of(
     stopping: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what is written of the models of all prefixes, as model and weights."""
-    data, family = learner.data, learner.job.options.family
-    path, sets = paths[learner.rules.chosen.name], [paths[r.name] for r in learner.rules.of_budgets]
-    predictor = AnytimePredictor.from_path(
-        path, family, data.output_names, sets, values_of(metrics)
-    )
+    data = learner.data
+    rules = learner.rules
+    path = paths[rules.chosen.name]
+    sets = [paths[rule.name] for rule in rules.of_budgets]
+    family = learner.job.options.family
+    values = values_of(metrics)
+    predictor = AnytimePredictor.from_path(path, family, data.output_names, sets, values)
     predictor = replace(predictor, prior=data.prior, **stopping)
     content = {
         "method": "sequence",
         "id": data.form.roles.id,
-        "sources": sources_of(data.plan),
+        "sources": data.form.sources(data.plan),
         "stop": metrics["stop"],
         "classes": None if data.classes is None else data.classes.labels,
         "threshold": metrics.get("classes", {}).get("threshold", 0.5),
@@ -367,30 +368,19 @@ def model_of(
     return {"model": content | predictor.to_dict(), "weights": predictor.to_arrays()}
 
 
-def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
-    """Return what scores the models of finished runs on held-out rows.
+def judge_of(learner: Learner) -> Callable[..., Any]:
+    """Return what scores the models of finished runs on held-out rows; see `Finished.judge`.
 
     Linear regressions are judged by statistics, where these are of the columns as they are.
     """
     data = learner.data
-    by_rows = data.form.judge("sequence", has_classes=data.form.has_classes)
     if not learner.job.weighs_partitions:
-        return by_rows
+        return data.form.judge("sequence", has_classes=data.form.has_classes)
     names = data.plain.feature_names
-    reader = data.form.summary(data.plain).reader
-    size = learner.procedure.size
 
     def score(model: FinishedRun, held_out: Members) -> Mapping[str, float]:
         predictor = AnytimePredictor.from_arrays(model.weights, model.model)
         return predictor.errors_on(held_out["moments"], names, advised(model.model))
 
-    on_moments = by_statistics(learner.job.inputs, data.statistics, reader, size, score)
-
-    def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-        for model in models:
-            sources = model.model["sources"].values()
-            if any(isinstance(source, Mapping) for source in sources):  # columns were derived
-                return by_rows(run, models)
-        return on_moments(run, models)
-
-    return judge
+    size = learner.procedure.size
+    return data.form.judge_by_statistics("sequence", data.plain, data.statistics, size, score)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from distfms.engine.memory import format_bytes
+from distfms.engine.pool import NO_GAIN
 from distfms.errors import SpecError
-from distfms.methods.frame import mapped
-from distfms.methods.frame.contract import NO_GAIN, Grid, Inputs, Job
-from distfms.methods.frame.mapped import MATRICES_WITH_GAPS, MappedForm
-from distfms.methods.frame.moments import actors_on_moments
-from distfms.methods.frame.passes import operations_of_passes, said_rows
+from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.mapped import MappedForm
+from distfms.methods.frame.passes import Passes
 from distfms.methods.frame.read import sample_share
-from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm, names_classes
+from distfms.methods.frame.row_data import RowForm
 from distfms.methods.sequence.options import (
     GAIN,
     N_SPLINES,
@@ -26,15 +26,23 @@ from distfms.methods.sequence.options import (
     resolve_groups,
 )
 from distfms.methods.sequence.problem import FeatureGroups
-from distfms.methods.sequence.procedure import FIRST_RIDGES, RIDGES, search_operations
+from distfms.methods.sequence.procedure import (
+    FIRST_RIDGES,
+    LARGER_RIDGES,
+    RIDGES,
+    search_operations,
+)
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.trees import require_trees
 from distfms.solve.costs import GroupCosts
+from distfms.spec import Grid
 
 #: Rows and columns up to which a job compares its linear models with trees unless told otherwise.
 MOST_ROWS, MOST_COLUMNS = 10**6, 10**3
 #: Rows, and numbers in them, of the sample: the trees of `model: auto` are fitted to these.
 SAMPLED_ROWS, SAMPLED_VALUES = 100_000, 20_000_000
+#: Products in the co-moments of splines that make these take seconds, and of other families' fits.
+_MOST_PRODUCTS, _MOST_OF_FITS = 1e11, 1e9
 #: Largest statistics of splines that only put groups in order.
 MOST_OF_SPLINES_BYTES = 256 * 2**20
 NO_FOLDS = (
@@ -45,14 +53,16 @@ NO_FOLDS = (
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; with mapped files where memory is too small."""
-    options = options.with_family(names_classes(inputs))
+    options = options.with_family(inputs.names_classes)
     if options.model == "auto":
         linear = make_job(options.model_copy(update={"model": "linear"}), inputs, seed)
         if why := _why_linear(linear):
             model = f"linear: `sequence.model: auto` {why}"
             return replace(linear, describe=lambda: {**linear.describe(), "model": model})
     form = SequenceForm.of_options(options, inputs, seed)
-    rules = Rules.of(options, form.costs)
+    is_open = options.model == "auto"  # linear models are compared with most others
+    kind = options.model_copy(update={"model": "linear"}) if is_open else options
+    rules = Rules.of(kind, form.costs)
     if TREES in (options.baselines or ()):
         require_trees({}, len(form.roles.target))
     if options.criterion == GAIN and (options.model != TREES or not form.has_reference):
@@ -65,45 +75,37 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             "The baseline `sparse` is a lasso of the squared loss, for the family `gaussian`; "
             f"`sequence.family` is `{options.family}`. Leave it out of `sequence.baselines`."
         )
-    if not options.by_statistics:
-        _check_models(form)
-        facts: dict[str, Any] = {
-            "describe": partial(form.describe_models, rules),
-            "judged_by": {"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
-            "folds_cost": True,
-            "for_actors": partial(form.for_actors, rules),
-        }
+    if options.by_statistics:
+        form = _with_files(form, rules)
     else:
-        form, facts = _by_statistics(form, rules)
-    return form.job("sequence", options, candidates=form.candidates, passes=form.passes, **facts)
+        _check_models(form)
+    return form.job(
+        "sequence",
+        options,
+        nested="max_groups",
+        describe=partial(form.describe, rules),
+        judged_by=form.judged_by,
+        kept_bytes=None if form.mapped is None else form.mapped.file_bytes,
+        weighs_partitions=options.by_statistics and form.mapped is None,
+        folds_cost=not options.by_statistics,
+        for_actors=partial(form.for_actors, len(rules.searched)),
+        candidates=form.candidates,
+        passes=form.passes,
+    )
 
 
-def _by_statistics(form: SequenceForm, rules: Rules) -> tuple[SequenceForm, dict[str, Any]]:
-    """Return what is special of models of co-moments, in mapped files where these are large."""
+def _with_files(form: SequenceForm, rules: Rules) -> SequenceForm:
+    """Return the form of models of co-moments, in mapped files where these are large."""
     needed = form.one_process_bytes
-    facts: dict[str, Any] = {"judged_by": {"mse": False, "r2": True}}
-    if not needed > mapped.ONE_PROCESS_BYTES >= form.models_bytes:
-        facts["describe"] = partial(form.describe, rules)
-        facts["weighs_partitions"] = True
-        facts["for_actors"] = partial(form.for_actors_of_one, len(rules.searched))
-        return form, facts
-    if rules.has_lasso:
+    n_columns = form.guessed_columns + len(form.roles.target)
+    files = MappedForm.of(form.inputs, n_columns, needed, form.models_bytes)
+    if files is not None and rules.has_lasso:
         raise SpecError(
             "The baseline `sparse` needs the products of all columns in memory, where the job "
             f"takes about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use "
             "fewer columns (`data.features`)."
         )
-    files = MappedForm(
-        n_columns=form.guessed_columns + len(form.roles.target),
-        n_parts=form.inputs.n_parts,
-        n_matrices=MATRICES_WITH_GAPS if form.inputs.section.missing == "mean" else 1,
-        one_process_bytes=needed,
-    )
-    facts["describe"] = lambda: {**form.describe(rules), **files.describe()}
-    facts["statistics_bytes"] = files.statistics_bytes
-    facts["kept_bytes"] = files.file_bytes
-    facts["for_actors"] = lambda: {"candidates": NO_GAIN}
-    return replace(form, mapped=files), facts
+    return replace(form, mapped=files)
 
 
 def _why_linear(linear: Job) -> str:
@@ -188,13 +190,13 @@ class SequenceForm(RowForm):
         """Whether boosted trees on all columns are fitted, to compare with."""
         options = self.options
         section = self.inputs.section
-        wanted = options.model == "auto" or TREES in (options.baselines or ())
+        is_wanted = options.model == "auto" or TREES in (options.baselines or ())
         if options.model == TREES and section.folds > 1:
-            wanted |= options.criterion in (None, GAIN)
+            is_wanted |= options.criterion in (None, GAIN)
         if options.model == "linear" and options.baselines is None:
-            wanted = self.is_small and len(self.roles.target) == 1
+            is_wanted = self.is_small and len(self.roles.target) == 1
         has_other_rows = bool(section.folds > 1 or section.test or self.inputs.test)
-        return wanted and has_other_rows and not self.inputs.by_age
+        return is_wanted and has_other_rows and not self.inputs.by_age
 
     @property
     def sample_share(self) -> float:
@@ -240,20 +242,21 @@ class SequenceForm(RowForm):
         return splines if is_small and options.model == "auto" else ExpandSection()
 
     @property
+    def compares_splines(self) -> bool:
+        """Whether folds compare splines: of all rows in memory, where it takes seconds."""
+        is_asked = self.options.expand == "auto" and self.expand.splines > 0
+        n_products = self.inputs.train.n_rows * float(self.guessed_columns) ** 2
+        most = _MOST_PRODUCTS if self.options.family == "gaussian" else _MOST_OF_FITS
+        return is_asked and self.sample_share >= 1.0 and n_products <= most
+
+    @property
     def guessed_widths(self) -> dict[str, int]:
         """Rows of a batch of each feature, before they are known."""
         expand = self.expand
         flags = int(expand.missing and self.inputs.section.missing == "mean")
         texts = self.roles.text_features
-        return {
-            name: flags + (LEVELS_GUESSED if name in texts else 1 + expand.splines)
-            for name in self.roles.features
-        }
-
-    @property
-    def guessed_columns(self) -> int:
-        """Number of rows of features in a batch, before they are known."""
-        return sum(self.guessed_widths.values())
+        widths = super().guessed_widths.items()
+        return {n: width + flags + (0 if n in texts else expand.splines) for n, width in widths}
 
     def describe(self, rules: Rules) -> dict[str, str]:
         """Return what the job will do: label → text."""
@@ -273,7 +276,7 @@ class SequenceForm(RowForm):
         baselines = [rule.name for rule in rules.baselines]
         if self.has_reference:
             baselines.append(TREES)
-        return {
+        lines = {
             "method": f"feature-group sequencing, {rules.chosen.name}",
             "target": ", ".join(self.roles.target),
             **self.first_values(),
@@ -282,23 +285,27 @@ class SequenceForm(RowForm):
             "baselines": ", ".join(baselines) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
         }
+        if self.mapped is not None:
+            lines |= self.mapped.describe()
+        return lines if self.options.by_statistics else lines | self._models_in_words()
 
     def candidates(self, options: SequenceOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""
         is_gaussian = options.family == "gaussian"
-        ridges: Grid = {}
+        tried = RIDGES if is_gaussian else LARGER_RIDGES + FIRST_RIDGES
+        ridges: dict[str, Any] = {}
         if options.ridge == "auto" and (is_gaussian or self.inputs.section.folds > 1):
-            ridges = {"ridge": RIDGES if is_gaussian else FIRST_RIDGES}
+            ridges["ridge"] = tried
         criteria = ("fr", GAIN) if options.criterion is None else (options.criterion,)
         if options.model == TREES:
             return [{"criterion": criteria}] if len(criteria) > 1 else []
         if options.model == "linear":
             return [ridges] if ridges else []
-        return [
-            {"model": ("linear",), **ridges},
-            {"model": ("linear",), "splines": (N_SPLINES,), **ridges},
-            {"model": (TREES,), "criterion": criteria},
-        ]
+        grids: list[Grid] = [{"model": ("linear",), **ridges}]
+        if self.compares_splines:
+            grids.append({"model": ("linear",), "splines": (N_SPLINES,), **ridges})
+        grids.append({"model": (TREES,), "criterion": criteria})
+        return grids
 
     @property
     def passes(self) -> tuple[int, int | None]:
@@ -311,28 +318,40 @@ class SequenceForm(RowForm):
         # Columns with knots, and all that statistics do not tell.
         return fewest, fewest + self.has_derived + 1
 
-    def for_actors(self, rules: Rules) -> dict[str, float]:
-        """Return what actors may do for models that are fitted to rows; see `Job.for_actors`."""
-        if self.options.family == "gaussian":
-            if self.options.model == TREES:
-                return {}
-            return self.for_actors_of_one(len(rules.searched))
-        if self.is_in_memory:
+    def for_actors(self, n_rules: int, n_tried: int = 1) -> dict[str, float]:
+        """Return what actors may do; see `Job.for_actors`."""
+        if self.options.family != "gaussian":
+            n_values = self.guessed_columns + len(self.roles.target) + 1
+            n_operations = Passes.n_operations(n_values * self.inputs.train.n_rows)
+            return {} if self.is_in_memory else {"passes": n_operations}
+        if self.options.model == TREES:
             return {}
-        n_values = self.guessed_columns + len(self.roles.target) + 1
-        return {"passes": operations_of_passes(n_values * self.inputs.train.n_rows)}
+        if self.mapped is not None:
+            return {"candidates": NO_GAIN}
+        of_rule = search_operations(self.guessed_columns, len(self.groups), self.max_groups)
+        return {"candidates": NO_GAIN, **self.inputs.on_folds(max(n_rules, n_tried) * of_rule)}
 
-    def describe_models(self, rules: Rules) -> Mapping[str, str]:
-        """Return the same of a job whose models are fitted to rows."""
-        options = self.options
+    def _models_in_words(self) -> dict[str, str]:
+        """Return the same of models that are fitted to rows."""
         n_folds = self.inputs.section.folds
         n_values = self.guessed_columns + len(self.roles.target) + 1
-        rows = said_rows(8 * n_values * self.inputs.train.n_rows)
         kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
-        model = f"{kinds[options.model]}{options.family}"
+        model = f"{kinds[self.options.model]}{self.options.family}"
         if n_folds > 1:
             model += f", also without each of {n_folds} folds"
-        return {**self.describe(rules), "model": model, "rows": rows}
+        return {"model": model, "rows": Passes.describe(8 * n_values * self.inputs.train.n_rows)}
+
+    @property
+    def judged_by(self) -> dict[str, bool]:
+        """Measures of held-out rows; see `Job.judged_by`."""
+        if self.options.by_statistics:
+            return {"mse": False, "r2": True}
+        return {"accuracy": True, "mse": False} if self.has_classes else {"mse": False}
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic in memory."""
+        return super().statistics_bytes if self.mapped is None else self.mapped.statistics_bytes
 
     # --- how large a job in one process is ---
 
@@ -344,8 +363,8 @@ class SequenceForm(RowForm):
     @property
     def group_widths(self) -> list[int]:
         """Rows of a batch of each group, before they are known."""
-        guessed = list(self.guessed_widths.values())
-        return [sum(guessed[column] for column in group) for group in self.groups.columns]
+        guessed = np.array(list(self.guessed_widths.values()))
+        return [int(guessed[list(columns)].sum()) for columns in self.groups.columns]
 
     @property
     def models_bytes(self) -> int:
@@ -363,9 +382,3 @@ class SequenceForm(RowForm):
         n_targets = len(self.roles.target)
         models = 3 * (self.max_groups + 1) * self.guessed_columns * n_targets
         return 8 * (n_matrices * (self.guessed_columns + n_targets) ** 2 + models)
-
-    def for_actors_of_one(self, n_rules: int) -> dict[str, float]:
-        """Return what actors may do where statistics are in one process; see `Job.for_actors`."""
-        of_rule = search_operations(self.guessed_columns, len(self.groups), self.max_groups)
-        n_folds = self.inputs.section.folds
-        return {"candidates": NO_GAIN, **actors_on_moments(n_folds, n_rules, of_rule)}

@@ -20,14 +20,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, View
 from distfms.methods.sequence.greedy import BY_STATISTICS, best_set, overspent_notes, sequence
 from distfms.methods.sequence.linear_path import SequencePath
-from distfms.methods.sequence.problem import Ladder, LinearModels, RefittedPath, SequenceProblem
+from distfms.methods.sequence.problem import Ladder, LinearModels, Path, SequenceProblem
 from distfms.solve.cholesky import ForwardState, Pivot, Shard
 from distfms.solve.forward import Trail
 from distfms.solve.lbfgs import minimise, side_by_side
+from distfms.stats.sums import Sums
 
 TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
@@ -48,7 +48,7 @@ Fitting = Generator[GlmModel, Sums, T]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GlmPath(RefittedPath):
+class GlmPath(Path):
     """A path of generalised linear models, R of whose prefixes were fitted.
 
     `refit_at` (R,) are the prefixes that were fitted; one in between has the model of the last

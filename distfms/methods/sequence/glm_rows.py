@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.problem import Scaling
 from distfms.solve.losses import FAMILIES, Family
+from distfms.stats.sums import Sums
 
 #: Four mebibytes of float64, so that what is done once a chunk costs little beside its products.
 _CHUNK_VALUES = 1 << 19
@@ -59,23 +59,16 @@ class GlmDesign:
         return FAMILIES[self.family]
 
     def rows(
-        self,
-        features: np.ndarray,
-        response: np.ndarray,
-        weight: np.ndarray | None,
-        fold: np.ndarray | None = None,
+        self, features: np.ndarray, response: np.ndarray, weight: np.ndarray, fold: np.ndarray
     ) -> GlmRows:
         """Standardise features (D, n) into memory of their own, and check the response."""
         kept = self.scaling.kept
-        n_rows = features.shape[1]
         values = features[kept]
         values -= self.scaling.mean[kept][:, np.newaxis]
         values /= self.scaling.scale[kept][:, np.newaxis]
         np.copyto(values, 0.0, where=np.isnan(values))
         self.kind.require(response)
-        weight = np.ones(n_rows) if weight is None else np.array(weight)
-        fold = np.zeros(n_rows, dtype=np.intp) if fold is None else fold
-        return GlmRows(values, np.array(response, dtype=np.float64), weight, fold)
+        return GlmRows(values, np.array(response, dtype=np.float64), np.array(weight), fold)
 
     def sums(self, rows: GlmRows, models: Sequence[GlmModel]) -> Sums:
         """Add up ``weight`` (M,), ``loss`` (M,) and ``gradient`` (M, d + 1, P) of M models.

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer, FoldAnswers
-from distfms.methods.frame.judge import Judge, LossSums, explained
+from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.sequence.problem import PrefixModels
+from distfms.stats.base import explained
+from distfms.stats.folds import Answer, FoldAnswers
 
 #: As few rows that decide about a deviance are told; of fewer rows in all, fewer.
 _FEW_ROWS, _ENOUGH_ROWS = 160, 400

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import (
-    Fold,
-    FoldWork,
-    Unit,
-    arranged,
-    evaluate_here,
-    evaluate_on_folds,
-    evaluated,
-    split_fold,
-)
-from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums, Question, judged_by_pass
-from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds, search_all
+from distfms.methods.frame.contract import Job, Run
+from distfms.methods.frame.cross_validation import Fold, FoldWork
+from distfms.methods.frame.judge import Judge, LossSums
+from distfms.methods.frame.moments import Solved
 from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
 from distfms.methods.sequence.fits import Key, Search, by_passes, with_trees
 from distfms.methods.sequence.judged import PrefixScores, are_of_one_class, measures_of, pooled
 from distfms.methods.sequence.linear_path import SequencePath
+from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.rules import Rules
 from distfms.report.formatting import percent
-from distfms.stats.base import Folded, merge_tree
+from distfms.stats.base import HELD_OUT, Folded, merge_tree
+from distfms.stats.folds import Answer, FoldAnswers
 
 #: Sequences of models that one pass judges.
 JUDGED = 128
@@ -43,6 +34,8 @@ JUDGED = 128
 _MOST_DETAILED = 12
 
 
+#: Number of a fold and of a rule, or point of a grid.
+Unit = tuple[int, int]
 #: Models to judge, and the folds, or held-out rows (`HELD_OUT`), to judge them on.
 Asked = tuple[PrefixModels, Sequence[int]]
 
@@ -83,7 +76,7 @@ class Learner(ABC):
         self.run, self.job, self.data = run, job, data
         self.rules = Rules.of(job.options, data.form.costs)
         self.procedure = data.procedure(job.options)
-        self.whole = Fold(TrainMembers(data.statistics), {})
+        self.whole = Fold(data.statistics.train(), {})
 
     @abstractmethod
     def on_folds(self, work: FoldWork) -> FoldAnswers:
@@ -127,9 +120,8 @@ class Learner(ABC):
 
     def folds(self) -> list[Fold]:
         """Return the folds without which something can be learned."""
-        work = fold_work(self.job, None, (), [self.procedure])
-        folds = (split_fold(self.data.statistics, work, n) for n in range(work.n_folds))
-        return [fold for fold in folds if fold is not None]
+        work = FoldWork.of_job(self.job, None, (), [self.procedure])
+        return list(work.folds(self.data.statistics))
 
     @cached_property
     def judge(self) -> Judge:
@@ -192,16 +184,16 @@ class Learner(ABC):
         data = self.data
         if data.memory is not None and not self.judge.cutoffs:
             return {key: self.judged_here(*question) for key, question in asked.items()}
-        questions = dict[Key, Question]()
+        questions = {}
         for key, (models, parts) in asked.items():
             scores = PrefixScores(models)
-            questions[key] = Question(scores, self.judge, parts, scores.n_scores)
+            questions[key] = self.judge.question(scores, parts, scores.n_scores)
         source = partial(data.form.source, data.plan)
         by_part = dict[Key, Folded[LossSums]]()
         in_order = list(questions.items())
         for start in range(0, len(in_order), JUDGED):
             together = in_order[start : start + JUDGED]
-            by_part |= judged_by_pass(self.run, source, dict(together))
+            by_part |= Judge.by_pass(self.run, source, dict(together))
         sums = {}
         for key, of_parts in by_part.items():
             sums[key] = merge_tree(of_parts.parts)
@@ -232,7 +224,7 @@ class ByStatistics(Learner):
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
         problem = self.procedure.problem_on(self.whole)
-        return search_all(self.run, self.procedure, problem)
+        return self.procedure.search_all(self.run, problem)
 
     def models(self, orders: Mapping[str, Any]) -> Models:
         """Return the paths themselves; actors search without each fold where they judge."""
@@ -242,12 +234,11 @@ class ByStatistics(Learner):
         """Judge all models; within a step. What statistics do not tell, one pass over rows does."""
         solved = self.solved(models)
         procedure = replace(self.procedure, with_models=self.needs_rows)
-        folds = on_folds(self.run, self.job, solved, procedure, evaluate=self.on_folds)
-        curves: dict[Any, Answer] = {
-            (rows, name): path.held_out(own["moments"])
-            for rows, own in solved.sets.items()
-            for name, path in models.paths.items()
-        }
+        folds = solved.on_folds(self.run, self.job, procedure, evaluate=self.on_folds)
+        curves = dict[Any, Answer]()
+        for rows, members in solved.sets.items():
+            for name, path in models.paths.items():
+                curves[rows, name] = path.held_out(members["moments"])
         if not self.needs_rows:
             return Scores(curves, folds, self.judged(others))
         by_unit = {} if folds is None else folds.by_unit()
@@ -281,13 +272,7 @@ class ByRows(Learner):
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate points of a grid; within a step."""
-        tried = [(number, item.procedure) for number, item in enumerate(work.items)]
-        searches = {
-            (fold.number, number): Search(own, own.rules[0], own.problem_on(fold), fold.number)
-            for fold in self.folds()
-            for number, own in tried
-        }
-        paths = self._refitted(searches, self._ordered(searches))
+        paths = self._without_folds([(item[0], item[0].rules[0]) for item in work.items])
         asked = {unit: (path, [unit[0]]) for unit, path in paths.items()}
         return self._answers(work, paths, self.measured(asked, {})[0])
 
@@ -302,22 +287,20 @@ class ByRows(Learner):
         return self.run.step("models", lambda: self._models(orders))
 
     def _models(self, orders: Mapping[str, Any]) -> Models:
-        paths, own = self._refitted(self._of_rules(), orders), self.procedure
-        if own.model != "linear":
+        paths = self._refitted(self._of_rules(), orders)
+        procedure = self.procedure
+        if procedure.model != "linear":
             sample = self.data.sample
             if self.data.form.options.model == "auto" and sample and not sample.is_all:
                 self.run.note(
                     f"LightGBM was fitted to {percent(sample.share)} of the training rows, drawn "
                     "by their hashes (`sequence.model: auto`). `model: lightgbm` takes all of them."
                 )
-        searches = {
-            (fold.number, number): Search(
-                own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold), fold.number
-            )
-            for fold in self.folds()
-            for number, rule in enumerate(own.rules)
-        }
-        return Models(paths, self._refitted(searches, self._ordered(searches)))
+        asked = []
+        for rule in procedure.rules:
+            budgets = procedure.grid(paths[rule.name])
+            asked.append((procedure.scored_at(budgets), rule))
+        return Models(paths, self._without_folds(asked))
 
     def scores(self, models: Models, others: Mapping[Any, Asked]) -> Scores:
         """Judge all models; within a step."""
@@ -327,7 +310,7 @@ class ByRows(Learner):
         def answers(work: FoldWork) -> FoldAnswers:
             return self._answers(work, models.of_folds, curves)
 
-        folds = on_folds(self.run, self.job, self.solved(models), evaluate=answers)
+        folds = self.solved(models).on_folds(self.run, self.job, evaluate=answers)
         return Scores(curves, folds, sums)
 
     def losses_at(self, procedure: SequenceProcedure, budgets: Sequence[float]) -> np.ndarray:
@@ -336,15 +319,10 @@ class ByRows(Learner):
         In the order of the first rule, searched and fitted without each fold.
         """
         fitting = procedure.scored_at(np.array(budgets))
-        rule = fitting.rules[0]
-        searches = {
-            fold.number: Search(fitting, rule, fitting.problem_on(fold), fold.number)
-            for fold in self.folds()
-        }
-        paths = self._refitted(searches, self._ordered(searches))
+        paths = self._without_folds([(fitting, fitting.rules[0])])
         name = "mse" if fitting.family == "gaussian" else "deviance"
         of_folds = []
-        for fold, path in paths.items():
+        for (fold, _), path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
             sums = self.judged_here(path.models_at(prefixes), [fold])
             of_folds.append(self.measures_of(sums))
@@ -352,6 +330,17 @@ class ByRows(Learner):
         return np.tile(losses[0], (len(losses), 1)) if are_of_one_class(of_folds) else losses
 
     # --- paths ---
+
+    def _without_folds(
+        self, asked: Sequence[tuple[SequenceProcedure, OrderRule]]
+    ) -> dict[Unit, Any]:
+        """Return the paths by procedures and rules that are found and fitted without each fold."""
+        searches = dict[Unit, Search]()
+        for fold in self.folds():
+            for number, (procedure, rule) in enumerate(asked):
+                problem = procedure.problem_on(fold)
+                searches[fold.number, number] = Search(procedure, rule, problem, fold.number)
+        return self._refitted(searches, self._ordered(searches))
 
     def _of_rules(self) -> dict[str, Search]:
         procedure, problem = self.procedure, self.procedure.problem_on(self.whole)
@@ -380,21 +369,20 @@ class ByRows(Learner):
         self, work: FoldWork, paths: Mapping[Unit, Path], curves: Mapping[Any, Answer]
     ) -> FoldAnswers:
         """Answer what is asked of paths that were found without folds, from their measures."""
-        units = product(range(work.n_folds), range(len(work.items)))
-        answers: dict[Unit, Answer] = {unit: {} for unit in units}
+        answers = dict[Unit, Answer]()
         members = self.data.statistics.members.items()
         for unit, path in paths.items():
             held_out = {name: part.folds[unit[0]] for name, part in members}
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
-            answers[unit] = evaluated(work, fold, unit[1])
-        return pooled(arranged(work, answers))
+            answers[unit] = work.answer(fold, unit[1])
+        return pooled(work.arranged(answers))
 
 
 def on_statistics(run: Run, data: SequenceData, work: FoldWork) -> FoldAnswers:
     """Evaluate on folds of statistics; of rows in memory, in this process."""
     if not data.step:
-        return evaluate_here(work, data.statistics, nullcontext)
-    return evaluate_on_folds(run, data.statistics, replace(work, step=data.step))
+        return work.here(data.statistics)
+    return replace(work, step=data.step).on_actors(run, data.statistics)
 
 
 def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:

@@ -10,8 +10,8 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method, RowStop
-from distfms.methods.frame.row_predictor import COST, N_GROUPS, RowPredictor, plan_of_model
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
+from distfms.methods.frame.row_predictor import RowPredictor
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_of, model_for
 from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.flow import sequence
 from distfms.methods.sequence.form import make_job
@@ -24,29 +24,25 @@ def make_predictor(
     run: FinishedRun, dataset: Dataset, budget: float | None, stop: RowStop | None = None
 ) -> RowPredictor:
     """Find the columns of the best model that a budget buys in a dataset, or that rows may need."""
-    model = AnytimePredictor.from_arrays(run.weights, run.model)
-    number = advised(run.model)
-    if budget is not None:
-        number = model.best(budget)
-    predict: Any = partial(model.predict, number)
-    if stop is not None:
-        rule = model.row_rule(budget, stop)
+    model, number, rule = model_for(run, budget, stop)
+    if rule is None:
+        predict: Any = partial(model.predict, number)
+        spending = _spending(run, model, number, budget)
+    else:
         predict = partial(model.predict_rows, rule)
         spending = _of_rows(rule)
-    else:
-        spending = _spending(run, model, number, budget)
-    needed = columns_needed(run, budget, stop)
-    return RowPredictor(
-        dataset.reader,
-        plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
+    return RowPredictor.of(
+        run,
+        dataset,
+        columns_of(run, number),
         tuple(f"predicted_{name}" for name in run.selection["targets"]),
         predict,
-        spending,
-        run.model["classes"] or (),
-        run.model["threshold"],
-        model.models.gaps,
-        np.exp(model.prior),
-        () if stop is None else (N_GROUPS, COST),
+        spending=spending,
+        classes=run.model["classes"] or (),
+        threshold=run.model["threshold"],
+        gaps=model.models.gaps,
+        class_weights=np.exp(model.prior),
+        stops=stop is not None,
     )
 
 

@@ -191,7 +191,7 @@ def outline_from_comoments(
     if not len(kept):
         raise DataError("Every feature column is constant: there is nothing to select from.")
     kept_groups, surviving = groups.restrict(kept.tolist())
-    known = set(surviving)
+    dropped = sorted(set(range(len(groups))) - set(surviving))
     return SequenceOutline(
         groups=kept_groups,
         costs=costs.take(surviving),
@@ -200,7 +200,7 @@ def outline_from_comoments(
             tuple(feature_names), tuple(target_names), kept, mean[:n], scale[:n], mean[n:],
             scale[n:],
         ),
-        dropped_groups=tuple(name for index, name in enumerate(groups.names) if index not in known),
+        dropped_groups=tuple(groups.names[index] for index in dropped),
     )  # fmt: skip
 
 
@@ -378,6 +378,8 @@ class Path(ABC):
     n_candidates : int
         Values of groups computed by the steps that chose, those included that doubling does not
         allow; 0 for a given or random order.
+    refit_at : numpy.ndarray of int, shape (R,), optional
+        Prefixes with models of their own, the last among them; by default all of them.
     """
 
     outline: SequenceOutline
@@ -385,6 +387,7 @@ class Path(ABC):
     cost: np.ndarray
     notes: Sequence[str] = ()
     n_candidates: int = 0
+    refit_at: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -402,9 +405,13 @@ class Path(ABC):
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
         """Names of the columns of each group, constant ones left out."""
-        scaling, groups = self.scaling, self.outline.groups.columns
+        scaling = self.scaling
         names = [scaling.feature_names[i] for i in scaling.kept]
-        return tuple(tuple(names[c] for c in groups[g]) for g in self.order)
+        by_group = []
+        for group in self.order:
+            columns = self.outline.groups.columns[group]
+            by_group.append(tuple(names[column] for column in columns))
+        return tuple(by_group)
 
     @property
     def spent(self) -> np.ndarray:
@@ -419,7 +426,7 @@ class Path(ABC):
     @property
     def fitted(self) -> np.ndarray:
         """Prefixes with models of their own, 0 and K among them; others have that before them."""
-        return np.arange(len(self) + 1)
+        return np.arange(len(self) + 1) if self.refit_at is None else np.append(0, self.refit_at)
 
     def fitted_within(self, n_groups: int) -> int:
         """Return the longest of these prefixes that has no more groups."""
@@ -449,15 +456,3 @@ class Path(ABC):
     def affordable(self, budget: float) -> int:
         """Count the groups of the longest prefix that costs at most `budget`."""
         return longest_affordable(self.spent, budget)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RefittedPath(Path):
-    """A path of which only the prefixes at `refit_at` (R,) have models, the last among them."""
-
-    refit_at: np.ndarray
-
-    @property
-    def fitted(self) -> np.ndarray:
-        """Prefixes with models, and that of no group."""
-        return np.append(0, self.refit_at)

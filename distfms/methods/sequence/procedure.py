@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer
-from distfms.methods.frame.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
 from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmFits, sequence_glm
@@ -28,6 +27,9 @@ from distfms.methods.sequence.problem import (
 from distfms.methods.sequence.sparse import sparse_sequence
 from distfms.solve.cholesky import Shard
 from distfms.solve.costs import GroupCosts
+from distfms.solve.forward import CALLS
+from distfms.stats.base import Members
+from distfms.stats.folds import Answer
 
 MEASURES = {"timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
@@ -37,10 +39,10 @@ RIDGES = (1e3, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 3e-2, 1e-2, 1e-3, 1e-4, 1e
 """What the ridge ``auto`` chooses from, the simplest models first: the first is nearly the mean."""
 
 FIRST_RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
-"""The same of other families than the gaussian, whose ridges take fits each.
+"""The same of other families than the gaussian, whose ridges take fits each."""
 
-Larger ones follow while the largest is the best.
-"""
+LARGER_RIDGES = tuple(ridge for ridge in RIDGES if ridge > FIRST_RIDGES[0])
+"""Ridges that follow these, the least first, while the largest that was tried is the best."""
 
 #: Name among the statistics of a fold of a path that was found before, and its measures there.
 FOUND = "found"

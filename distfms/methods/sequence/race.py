@@ -14,8 +14,6 @@ import numpy as np
 
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Job, Run
-from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.trees import QUICK
 from distfms.methods.sequence.choice import BUDGET_SHARES, Candidate, best_candidate
 from distfms.methods.sequence.data import SequenceData, on_sample, splines_of_sample, with_knots
 from distfms.methods.sequence.learners import ByRows, learner_of
@@ -33,10 +31,9 @@ from distfms.methods.sequence.ridge_choice import (
     with_options,
 )
 from distfms.report.formatting import percent
-from distfms.stats.base import FoldMeans, over_folds
+from distfms.solve.trees import QUICK
+from distfms.stats.base import FoldMeans, number_or_none, over_folds
 
-#: Products in the co-moments of splines that make these take seconds, and of other families' fits.
-_MOST_PRODUCTS, _MOST_OF_FITS = 1e11, 1e9
 LINEAR, SPLINES, BY_FR, BY_GAIN = "linear", "splines", "LightGBM by fr", "LightGBM by gain"
 _TITLES = {
     LINEAR: "linear models",
@@ -153,25 +150,13 @@ class Race:
         if linear is None or linear.shape != self.reference.losses.shape:
             return {LINEAR: np.zeros(1)}, None, None
         losses_of_kinds = {LINEAR: linear}
-        spline_data = self.spline_data()
-        spline_ridges = None
-        if spline_data is not None:
+        spline_data = spline_ridges = None
+        if self.data.form.compares_splines:
+            spline_data = splines_of_sample(self.data)
             spline_ridges = ridges_of_all_columns(self.run, self.job, spline_data)
             if spline_ridges is not None:
                 losses_of_kinds[SPLINES] = np.array(spline_ridges.all_columns)
         return {**losses_of_kinds, **trees}, spline_data, spline_ridges
-
-    def spline_data(self) -> SequenceData | None:
-        """Return splines of the rows in memory, where these are all and it takes seconds."""
-        form, sample = self.data.form, self.data.sample
-        is_asked = self.job.options.expand == "auto" and form.expand.splines > 0
-        if not is_asked or sample is None or not sample.is_all:
-            return None
-        n_products = form.inputs.train.n_rows * float(form.guessed_columns) ** 2
-        is_gaussian = self.job.options.family == "gaussian"
-        if n_products > (_MOST_PRODUCTS if is_gaussian else _MOST_OF_FITS):
-            return None
-        return splines_of_sample(self.data)
 
     def still_in(self, losses: Mapping[str, np.ndarray]) -> list[str]:
         """Return the kinds that are not behind the best by more than two standard errors."""

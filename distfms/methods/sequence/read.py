@@ -10,12 +10,11 @@ from typing import Any
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.errors import SpecError
-from distfms.methods.frame.classes import Classes, class_counts, classes_of
+from distfms.methods.frame.classes import Classes
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.mapped import MappedForm, read_mapped
-from distfms.methods.frame.read import SAMPLE, sampling_reader
-from distfms.methods.frame.row_data import Levels, check_moments, read_levels
-from distfms.methods.frame.rows import RowCounts, SummaryReader, missing_by_source, moment_reader
+from distfms.methods.frame.mapped import MappedForm
+from distfms.methods.frame.read import SAMPLE
+from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.sequence.data import SequenceData, moments_of_sample, with_knots
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.options import ExpandSection
@@ -45,24 +44,20 @@ class FirstPass:
 
     def _reader(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> SummaryReader:
         source = self.form.source(plan, dataset, held_out)
-        reader = moment_reader(source)
+        reader = source.moments()
         if self.form.mapped is not None:
-            reader = SummaryReader(source, "counts", _counts)
+            reader = source.counts()
         elif self.form.has_classes:
             summarise = partial(_with_classes, reader.summarise)
             reader = replace(reader, kind="moments and classes", summarise=summarise)
-        return sampling_reader(reader, self.form.sample_share)
-
-
-def _counts(batch: RowBatch, part: int) -> dict[str, Any]:
-    return {"counts": RowCounts.from_block(batch, part)}
+        return reader.sampled(self.form.sample_share)
 
 
 def _with_classes(
     summarise: Callable[[RowBatch, int], Mapping[str, Any]], batch: RowBatch, part: int
 ) -> dict[str, Any]:
     # Moments use the batch as scratch, so classes come before.
-    return {**class_counts(batch, part), **summarise(batch, part)}
+    return {**Classes.counts(batch, part), **summarise(batch, part)}
 
 
 def read_data(run: Run, form: SequenceForm) -> SequenceData:
@@ -73,7 +68,7 @@ def read_data(run: Run, form: SequenceForm) -> SequenceData:
     rows, take passes of their own.
     """
     first = FirstPass(run, form)
-    data = _read_classes(first, read_levels(run, form))
+    data = _read_classes(first, form.read_levels(run))
     if form.mapped is None:
         data = replace(data, statistics=run.step("statistics", partial(_statistics, first, data)))
     if form.sample_share:
@@ -86,7 +81,7 @@ def read_data(run: Run, form: SequenceForm) -> SequenceData:
     return data if data.plan == data.plain else read_splines(run, data)
 
 
-def _read_classes(first: FirstPass, levels: Levels) -> SequenceData:
+def _read_classes(first: FirstPass, levels: Mapping[str, Sequence[str]]) -> SequenceData:
     form = first.form
     plan = form.plan(levels)
     if not form.has_classes:
@@ -97,7 +92,7 @@ def _read_classes(first: FirstPass, levels: Levels) -> SequenceData:
         counts = first.of(plan)["classes"]
         most = 2 if options.family == "logistic" else None
         what = f"`sequence.family` {options.family}"
-        classes = classes_of(first.run, form, levels, plan, counts, what, most)
+        classes = Classes.of(first.run, form, levels, plan, counts, what, most)
         if options.threshold != 0.5 and len(classes.values) != 2:
             raise SpecError(
                 f"`sequence.threshold` is for two classes; {classes.target!r} has "
@@ -130,7 +125,7 @@ def _expanded(first: FirstPass, data: SequenceData, section: ExpandSection) -> C
     flagged: Sequence[str] = ()
     if section.missing:
         counts = data.statistics.members.get("counts") or first.of(data.plain)["counts"]
-        flagged = list(missing_by_source(data.plain, counts.train().n_missing))
+        flagged = list(counts.train().missing_by_source(data.plain))
     return with_knots(data, section.splines, flagged)
 
 
@@ -138,9 +133,9 @@ def _with_files(run: Run, data: SequenceData, files: MappedForm) -> SequenceData
     """Read co-moments into mapped files; steps ``statistics 1 of n`` …, and ``statistics``."""
 
     def reader(rows: slice, *of: Any) -> SummaryReader:
-        return moment_reader(data.form.source(data.plan, *of), rows)
+        return data.form.source(data.plan, *of).moments(rows)
 
-    statistics = read_mapped(run, files, data.plan.n_columns, reader)
+    statistics = files.read(run, data.plan.n_columns, reader)
 
     def checked() -> Bundle:
         _checked(run, data, statistics)
@@ -157,14 +152,14 @@ def read_splines(run: Run, data: SequenceData) -> SequenceData:
     def statistics() -> Bundle:
         if data.memory is not None:
             return moments_of_sample(data, data.memory)
-        return run.reduce(lambda *of: moment_reader(data.form.source(data.plan, *of)))
+        return run.reduce(lambda *of: data.form.source(data.plan, *of).moments())
 
     moments = run.step(OF_SPLINES, statistics)
     return replace(data, statistics=moments, step=OF_SPLINES, ridges=None)
 
 
 def _checked(run: Run, data: SequenceData, statistics: Bundle) -> Bundle:
-    check_moments(run, data.form, data.plan, statistics)
+    data.form.check_moments(run, data.plan, statistics)
     # What else can be wrong with the data shows here, before anything is written.
     procedure = replace(data, statistics=statistics).procedure(data.form.options)
     outline_from_comoments(statistics["moments"].train(), **procedure.posed)

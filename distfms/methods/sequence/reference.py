@@ -10,9 +10,8 @@ import numpy as np
 
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import HELD_OUT, LossSums
-from distfms.methods.frame.trees import gains_by_feature
+from distfms.methods.frame.judge import LossSums
+from distfms.methods.frame.read import spans_of
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
 from distfms.methods.sequence.judged import shares_of_mean
@@ -21,8 +20,9 @@ from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.ridge_choice import losses_of_all_columns
-from distfms.methods.sequence.trees import Grown, TreeModels, spans_of
-from distfms.stats.base import over_folds
+from distfms.methods.sequence.trees import Grown, TreeModels
+from distfms.solve.trees import gains_by_feature
+from distfms.stats.base import HELD_OUT, number_or_none, over_folds
 
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.sequence.choice import grid_of
 from distfms.methods.sequence.linear_path import SequencePath, standardised_moments
@@ -20,6 +19,7 @@ from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.solve.ridge import Ridges, generalised_loss
 from distfms.stats.comoments import CoMoments
+from distfms.stats.folds import Answer
 
 #: Columns up to which all ridges are compared along an order; beyond, those near the best of all
 #: columns, within this factor.
@@ -108,29 +108,27 @@ def refitted(path: SequencePath, problem: SequenceProblem, ridge: float) -> Sequ
 
 @dataclass(frozen=True)
 class RidgesOnFold:
-    """Picklable function from a fold and named ridges to the losses of models of all columns."""
+    """Picklable function from a fold and ridges to the losses of models of all columns."""
 
     procedure: SequenceProcedure
 
-    def __call__(self, fold: Fold, item: tuple[str, tuple[float, ...]]) -> Answer:
+    def __call__(self, fold: Fold, ridges: Sequence[float]) -> Answer:
         """Return ``losses`` (n_ridges,)."""
-        _, ridges = item
         problem = self.procedure.problem_on(fold)
         return {"losses": losses_of_ridges(problem, fold.held_out["moments"], ridges)}
 
 
 @dataclass(frozen=True)
 class RidgesAlongOrder:
-    """Picklable function from a fold and named ridges to losses of prefixes of one order.
+    """Picklable function from a fold and ridges to losses of prefixes of one order.
 
     The order is that of the procedure's first rule, at its ridge.
     """
 
     procedure: SequenceProcedure
 
-    def __call__(self, fold: Fold, item: tuple[str, tuple[float, ...]]) -> Answer:
+    def __call__(self, fold: Fold, ridges: Sequence[float]) -> Answer:
         """Return ``losses`` (n_ridges, 1 + n_budgets), of no group and what budgets pay for."""
-        _, ridges = item
         problem = self.procedure.problem_on(fold)
         path = self.procedure.search(problem, self.procedure.rules[0])
         prefixes = [0, *grid_of(path.curve_cost)]

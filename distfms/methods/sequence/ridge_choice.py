@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.choose import best
-from distfms.methods.frame.contract import FoldAnswers, Job, Run
-from distfms.methods.frame.moments import TrainMembers, Tuned, TunedItem, fold_work
-from distfms.methods.frame.tuning import changed_options
+from distfms.methods.frame.contract import Job, Run
+from distfms.methods.frame.cross_validation import FoldWork
+from distfms.methods.frame.moments import Tuned
 from distfms.methods.sequence.choice import Candidate, best_candidate
 from distfms.methods.sequence.data import SequenceData, on_sample
 from distfms.methods.sequence.learners import learner_of, on_statistics
 from distfms.methods.sequence.options import GAIN, TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder
-from distfms.methods.sequence.procedure import FIRST_RIDGES, RIDGES
+from distfms.methods.sequence.procedure import FIRST_RIDGES, LARGER_RIDGES, RIDGES
 from distfms.methods.sequence.ridge import RidgesAlongOrder, RidgesOnFold, near, ridge_without_folds
 from distfms.stats.base import over_folds
+from distfms.stats.folds import FoldAnswers
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ def on_grid(losses: np.ndarray) -> Candidate:
 
 def with_options(job: Any, **changes: Any) -> Any:
     """Return a job, or its form, with some options changed."""
-    return replace(job, options=changed_options(job.options, changes))
+    return replace(job, options=job.options.changed(**changes))
 
 
 # --- ridges ---------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> Ridges:
     """
     if job.n_folds < 2:
         procedure = data.procedure(with_options(job, model="linear").options)
-        train = TrainMembers(data.statistics)
+        train = data.statistics.train()
         problem = procedure.problem(train)
         by_ridge = ridge_without_folds(procedure, problem, train["moments"])
         ridge = min(by_ridge, key=by_ridge.__getitem__)
@@ -125,8 +126,7 @@ def ridges_of_all_columns(run: Run, job: Job, data: SequenceData) -> Ridges | No
         return None
     weights = answers.weight
     number = best(losses, weights)
-    largest = tried[0]
-    larger = [ridge for ridge in RIDGES if ridge > largest]
+    larger = [ridge for ridge in LARGER_RIDGES if ridge > tried[0]]
     while number == 0 and larger:
         next_larger = larger.pop()
         tried = (next_larger, *tried)
@@ -149,14 +149,12 @@ def losses_of_all_columns(
     procedure = replace(data.procedure(job.options), ladder=Ladder(()))
     is_gaussian = job.options.family == "gaussian"
     if is_gaussian:
-        item = "all columns", tuple(ridges)
-        work = fold_work(job, RidgesOnFold(procedure), [item], [procedure])
+        work = FoldWork.of_job(job, RidgesOnFold(procedure), [ridges], [procedure])
         answers = on_statistics(run, data, work)
     else:
         as_one = replace(procedure, as_one=True, max_groups=None, rules=(OrderRule("random"),))
-        procedures = [replace(as_one, ridge=ridge) for ridge in ridges]
-        items = [TunedItem(of_ridge, (None,)) for of_ridge in procedures]
-        work = fold_work(job, Tuned("deviance"), items, procedures)
+        items = [(replace(as_one, ridge=ridge), (None,)) for ridge in ridges]
+        work = Tuned.work(job, items, "deviance")
         answers = learner_of(run, job, on_sample(data)).on_folds(work)
     if not answers.folds:
         return answers, np.empty((len(ridges), 0))
@@ -175,8 +173,7 @@ def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridge
         rule = OrderRule("fr")
     procedure = replace(procedure, rules=(rule,))
     tried = near(ridges.ridge, len(procedure.feature_names))
-    item = "in an order", tried
-    work = fold_work(job, RidgesAlongOrder(procedure), [item], [procedure])
+    work = FoldWork.of_job(job, RidgesAlongOrder(procedure), [tried], [procedure])
     answers = on_statistics(run, data, work)
     losses = answers.values(0, "losses")
     number = best_candidate(list(map(on_grid, losses)), ridges.weights)

@@ -15,11 +15,10 @@ import numpy as np
 from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.data.rows.folds import mix
-from distfms.methods.frame.judge import HELD_OUT, JudgedRows
+from distfms.methods.frame.judge import JudgedRows
 from distfms.methods.frame.outcomes import Responses
-from distfms.methods.frame.read import features_of, inputs_of
 from distfms.methods.frame.rows import RowSource
-from distfms.stats.base import Folded
+from distfms.stats.base import HELD_OUT, Folded
 from distfms.stats.sample import RowSample
 
 #: Folds of trees of a job that has none.
@@ -134,7 +133,7 @@ class Sample:
         """Return the rows of folds, or of the held-out rows, as batches have them."""
         part = self.fold if self.n_folds > 1 else np.minimum(self.fold, 0)
         rows = self.taken(np.isin(part, parts))
-        return JudgedRows(features_of(plan, rows.inputs), rows.target, rows.weight)
+        return JudgedRows.of_inputs(plan, rows.inputs, rows.target, rows.weight)
 
     def by_fold(self, plan: ColumnPlan) -> list[TrainingRows]:
         """Return the training rows of each fold of the job, as batches have them."""
@@ -180,10 +179,10 @@ class TrainingRows:
     @classmethod
     def of(cls, batch: RowBatch) -> TrainingRows:
         """Return them in the memory of the batch: folds follow one another, then held-out rows."""
-        *folds, test = batch.part_slices
-        train = slice(0, test.start)
-        fold = np.repeat(np.arange(len(folds)), [rows.stop - rows.start for rows in folds])
-        weight = np.ones(test.start) if batch.weight is None else batch.weight[train]
+        n_train = batch.part_slices[-1].start
+        train = slice(0, n_train)
+        fold = batch.rows.part[train].astype(np.intp)
+        weight = np.ones(n_train) if batch.weight is None else batch.weight[train]
         return cls(batch.features[:, train], batch.target[:, train], weight, fold)
 
 
@@ -221,5 +220,5 @@ def _read_rows(outcome: Responses | None, source: RowSource, partition: Partitio
     train = slice(0, len(rows.fold))
     fold = rows.fold if source.section.folds > 1 else inner_folds(batch.rows.keys[train])
     response, weight = as_fitted(rows.target, rows.weight, outcome)
-    inputs = inputs_of(batch, source.plan, train)
+    inputs = source.inputs(batch, train)
     return TreeRows(inputs.T, np.array(response), weight, fold)

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import HELD_OUT, JudgedRows
+from distfms.methods.frame.judge import JudgedRows
 from distfms.methods.frame.outcomes import Responses
-from distfms.methods.frame.row_predictor import decided, shares_of
 from distfms.methods.sequence.evaluate import ERROR, kept_prefixes
 from distfms.methods.sequence.judged import PrefixScores
 from distfms.methods.sequence.learners import Learner, Models
@@ -25,7 +23,8 @@ from distfms.methods.sequence.stopping import (
     stops,
 )
 from distfms.solve.costs import longest_affordable
-from distfms.stats.base import FoldMeans
+from distfms.stats.base import HELD_OUT, FoldMeans, number_or_none
+from distfms.stats.classification import decided, shares_of
 
 
 def staged(

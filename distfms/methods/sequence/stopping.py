@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.row_predictor import shares_of
 from distfms.solve.costs import longest_affordable
 from distfms.stats.base import FoldMeans, over_folds
+from distfms.stats.classification import shares_of
 
 #: Bins of a stage: most of them, fewest rows of one, and rows of rarer classes that allow another.
 _MOST_BINS, _LEAST_ROWS, _EVENTS_A_BIN = 32, 50, 50

@@ -9,12 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import SpecError
-from distfms.methods.frame.trees import FIXED, feature_names, fitted, scores
-from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
+from distfms.methods.sequence.problem import Path, PrefixModels
 from distfms.methods.sequence.sample import TreeRows, TreeSource
 from distfms.solve.losses import FAMILIES
+from distfms.solve.trees import FIXED, feature_names, fitted, inputs_of, scores
 from distfms.stats.base import Fields
 
 OBJECTIVES = {
@@ -39,31 +38,6 @@ def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
         )
 
 
-def spans_of(plan: ColumnPlan) -> np.ndarray:
-    """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
-    columns = plan.columns[: len(plan.roles.features)]
-    spans = [(column.start, column.stop, column.levels is not None) for column in columns]
-    return np.array(spans, dtype=np.intp).reshape(-1, 3)
-
-
-def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Return what LightGBM takes (n, S): numbers, and codes of categories, NaN where missing.
-
-    `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none.
-    """
-    inputs = np.full((values.shape[1], len(spans)), np.nan)
-    for column, (start, stop, is_category) in enumerate(spans):
-        places = rows[start:stop]
-        levels = np.flatnonzero(places >= 0)
-        of_column = values[places[levels]]
-        if is_category:
-            has_level = (of_column > 0).any(axis=0)
-            inputs[has_level, column] = levels[of_column[:, has_level].argmax(axis=0)]
-        elif len(of_column):
-            inputs[:, column] = of_column[0]
-    return inputs
-
-
 @dataclass(frozen=True, eq=False)
 class TreeModels(Fields):
     """Models of LightGBM.
@@ -73,7 +47,7 @@ class TreeModels(Fields):
     null : numpy.ndarray of shape (P,)
         Scores by the model of no group.
     spans : numpy.ndarray of shape (S, 3)
-        See `spans_of`; the models name their features by their positions here.
+        See `read.spans_of`; the models name their features by their positions here.
     text : numpy.ndarray of uint8
         One model after the other, without that of no group.
     ends : numpy.ndarray of shape (M,)
@@ -139,7 +113,7 @@ class TreeModels(Fields):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TreePath(RefittedPath):
+class TreePath(Path):
     """A path whose prefixes at `refit_at` (M - 1,) have models of LightGBM.
 
     `share` (M,) is what these and the model of no group explain.
@@ -168,12 +142,10 @@ def tree_path(
     """Return a path of linear models with trees in their place at some prefixes, by their texts."""
     null = path.prefix_models().only([0]).score(0, (), np.empty((1, 0)))[0]
     of_path: dict[str, Any] = {member.name: getattr(path, member.name) for member in fields(Path)}
-    return TreePath(
-        refit_at=np.array(prefixes, dtype=np.intp),
-        share=np.full(len(prefixes) + 1, np.nan),
-        models=TreeModels.of(["", *texts], null, spans),
-        **of_path,
-    )
+    of_path["refit_at"] = np.array(prefixes, dtype=np.intp)
+    share = np.full(len(prefixes) + 1, np.nan)
+    models = TreeModels.of(["", *texts], null, spans)
+    return TreePath(share=share, models=models, **of_path)
 
 
 def features_of(path: Path, n_groups: int, spans: np.ndarray) -> tuple[int, ...]:

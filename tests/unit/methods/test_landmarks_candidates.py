@@ -8,7 +8,6 @@ import pytest
 
 from distfms import LandmarkClassifier, LandmarkRegressor
 from distfms.methods.frame.choose import best
-from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.landmarks.candidates import (
     CONSTANT,
     FoldChoice,
@@ -19,6 +18,7 @@ from distfms.methods.landmarks.candidates import (
     forms_of,
 )
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
+from distfms.stats.folds import FoldAnswers
 from tests.e2e.jobs import content, run_on
 
 

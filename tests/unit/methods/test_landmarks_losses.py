@@ -11,7 +11,7 @@ from distfms.methods.landmarks import fit
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
-from distfms.methods.landmarks.squared import SquaredProblem
+from distfms.methods.landmarks.squared import LandmarkProcedure, SquaredProblem
 from distfms.solve.losses import AllMargins, EpsilonInsensitive, Margin, OrdinalMargin
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
@@ -43,7 +43,9 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None, intercept=T
 
     problem = SquaredProblem.of(moments, intercept=intercept)
     order = np.arange(k or K.shape[1])
-    procedure = PassProcedure((), LandmarksOptions(ridge=ridge, bound=bound), 0, loss=loss)
+    procedure = PassProcedure(
+        LandmarkProcedure((), LandmarksOptions(ridge=ridge, bound=bound), 0), loss
+    )
     return procedure.fitted(make_pass, problem, order), parts
 
 
@@ -140,7 +142,7 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
     _, parts = fitted(loss, K, y, k=1)
     rule = NamedRule("own")
     options = LandmarksOptions(task="sparse", keep=4, ridge=1e-4)
-    procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
+    procedure = PassProcedure(LandmarkProcedure((rule,), options, 6, {"own": AS_THEY_ARE}), loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path = procedure.search(problem, rule)
@@ -170,7 +172,7 @@ def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(
     section = {"task": "sparse", "selection": "steps", "bound": bound, "ridge": 0.0}
     section |= {"loss": "epsilon_insensitive", "intercept": intercept}
     options = LandmarksOptions(**section, keep=most)
-    procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
+    procedure = PassProcedure(LandmarkProcedure((rule,), options, 6, {"own": AS_THEY_ARE}), loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path = procedure.search(problem, rule)

@@ -10,8 +10,8 @@ import pytest
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.batches import ColumnPlan
-from distfms.methods.frame.read import SAMPLE, fill_column_rows, sample_share, sampling_reader
-from distfms.methods.frame.rows import RowSource, moment_reader, section_roles
+from distfms.methods.frame.read import SAMPLE, fill_column_rows, sample_share
+from distfms.methods.frame.rows import RowSource, section_roles
 from distfms.spec import DataSection, parse_section
 from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
@@ -44,7 +44,7 @@ def source_of(folder, table, group, **section):
 
 
 def read(dataset, source, share, **how):
-    reader = sampling_reader(moment_reader(source), share, **how)
+    reader = source.moments().sampled(share, **how)
     return reduce(Bundle.merge, [reader(partition) for partition in dataset.partitions])
 
 

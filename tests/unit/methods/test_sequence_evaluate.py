@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.sequence.evaluate import (
     add_validation,
     best_model,
@@ -11,6 +10,7 @@ from distfms.methods.sequence.evaluate import (
     timeliness,
     values_of,
 )
+from distfms.stats.folds import FoldAnswers
 
 COST = np.array([0.0, 1.0, 3.0, 7.0])
 VALUE = np.array([0.0, 0.5, 0.7, 0.8])

@@ -9,7 +9,6 @@ import pytest
 from distfms.errors import DataError
 from distfms.methods.frame.classes import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.frame.judge import LossSums
-from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import fitted, sequence_glm
 from distfms.methods.sequence.glm_rows import GlmDesign, View
@@ -21,6 +20,7 @@ from distfms.solve.lbfgs import side_by_side
 from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Folded, merge_tree
 from distfms.stats.codec import settled
+from distfms.stats.sums import Sums
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
 
@@ -80,15 +80,14 @@ class Case:
         costs = costs if isinstance(costs, GroupCosts) else GroupCosts(np.asarray(costs))
         self.problem = make_problem(X, targets.T, GROUPS, costs, ridge)
         self.design = GlmDesign(family, self.n_outputs, self.problem.scaling)
-        edges = [0, *cuts, len(X)]
-        self.parts = [
-            self.design.rows(
-                np.ascontiguousarray(X[low:high].T),
-                y[..., low:high],
-                None if weight is None else weight[low:high],
-            )
-            for low, high in pairwise(edges)
-        ]
+        weight = np.ones(len(X)) if weight is None else weight
+        fold = np.zeros(len(X), dtype=np.intp)
+        self.parts = []
+        for low, high in pairwise([0, *cuts, len(X)]):
+            part = slice(low, high)
+            columns = np.ascontiguousarray(X[part].T)
+            rows = self.design.rows(columns, y[..., part], weight[part], fold[part])
+            self.parts.append(rows)
         self.n_passes = 0
 
     def sums(self, *models):

@@ -11,13 +11,7 @@ from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import Inputs
-from distfms.methods.frame.rows import (
-    CategoryReader,
-    RowSource,
-    moment_reader,
-    require_levels,
-    section_roles,
-)
+from distfms.methods.frame.rows import CategoryReader, RowSource, require_levels, section_roles
 from distfms.methods.sequence import form
 from distfms.methods.sequence.evaluate import SequenceCurve, compared, thinned
 from distfms.methods.sequence.options import OrderRule, SequenceOptions, parse_rule
@@ -108,7 +102,7 @@ def test_all_that_changes_a_partial_changes_its_key(tmp_path):
         ({"exclude": "a"}, ["u"]),
     ]:
         _, rows = source(tmp_path, columns, levels={"c": levels}, **section)
-        keys.append(moment_reader(rows).key())
+        keys.append(rows.moments().key())
     keys.append(CategoryReader(rows.reader, ("c",)).key())
     keys.append(CategoryReader(rows.reader, ("c", "d")).key())
     assert all(a != b for i, a in enumerate(keys) for b in keys[:i])

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from distfms import GroupSequenceClassifier
-from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.judge import Judge, JudgedRows
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.class_figures import spent_without_folds
 from distfms.methods.sequence.judged import measures_of, pooled
 from distfms.solve.losses import FAMILIES
+from distfms.stats.folds import FoldAnswers
 
 
 def answer(deviances, accuracy=0.9):

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms.methods.frame.trees import FIXED, fitted, gains_by_feature, scores
+from distfms.solve.trees import FIXED, fitted, gains_by_feature, scores
 from tests.e2e.jobs import run_on
 
 PARAMETERS = {**FIXED, "objective": "regression", "seed": 0}

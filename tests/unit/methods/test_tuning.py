@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from distfms.errors import SpecError
 from distfms.methods.frame.choose import best as best_mean
-from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.tuning import RULES, Compared, LeftOpen, grid_points, rule_in_turn
 from distfms.report.formatting import options_text
 from distfms.runs.job_spec import build_spec
 from distfms.stats.base import over_folds
+from distfms.stats.folds import FoldAnswers
 
 JOBS = {
     "sequence": {"method": "sequence", "sequence": {}},

@@ -110,6 +110,25 @@ def scores(text: str, inputs: np.ndarray) -> np.ndarray:
     return units.mean + units.deviation * values
 
 
+def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Return what LightGBM takes (n, S): numbers, and codes of categories, NaN where missing.
+
+    `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none; `spans` (S, 3)
+    are first row, last row + 1 and whether it is a category of each feature.
+    """
+    inputs = np.full((values.shape[1], len(spans)), np.nan, order="F")
+    for column, (start, stop, is_category) in enumerate(spans):
+        places = rows[start:stop]
+        levels = np.flatnonzero(places >= 0)
+        of_column = values[places[levels]]
+        if is_category:
+            has_level = (of_column > 0).any(axis=0)
+            inputs[has_level, column] = levels[of_column[:, has_level].argmax(axis=0)]
+        elif len(of_column):
+            inputs[:, column] = of_column[0]
+    return inputs
+
+
 def gains_by_feature(text: str) -> np.ndarray:
     """Return what a model gains by each feature, in squares of the response, shape (S,)."""
     model, units = _loaded(text)

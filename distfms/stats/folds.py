@@ -1,0 +1,65 @@
+"""What folds answered: named arrays of few numbers, by item and fold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.stats.base import FoldMeans, number_or_none, over_folds
+
+#: What one evaluation on a fold found: named arrays, few numbers.
+Answer = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldAnswers:
+    """What the folds answered.
+
+    Attributes
+    ----------
+    folds : tuple of int
+        Folds with two rows or more; the others have no answer.
+    n_rows : tuple of int
+    weight : tuple of float
+        Of the rows of each of them.
+    answers : tuple of tuple of mapping
+        By item, then by fold.
+    n_done : int
+        Evaluations that were done.
+    """
+
+    folds: tuple[int, ...]
+    n_rows: tuple[int, ...]
+    weight: tuple[float, ...]
+    answers: tuple[tuple[Answer, ...], ...]
+    n_done: int = 0
+
+    def values(self, item: int, measure: str) -> np.ndarray:
+        """Return what the folds answered an item by a measure, shape (…, n_folds)."""
+        return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
+
+    def by_unit(self) -> dict[tuple[int, int], Answer]:
+        """Return the answers by fold and number of the item."""
+        by_unit = {}
+        for item, of_folds in enumerate(self.answers):
+            for fold, answer in zip(self.folds, of_folds, strict=True):
+                by_unit[fold, item] = answer
+        return by_unit
+
+    def means(self, item: int, measure: str) -> FoldMeans:
+        """Return what the folds say together of an item by a measure."""
+        return over_folds(self.values(item, measure), self.weight)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return for each fold the scores of all that the chosen rule's path affords."""
+        entries = []
+        for place, answer in enumerate(self.answers[0]):
+            entry: dict[str, Any] = {"fold": self.folds[place]}
+            for name, values in answer.items():
+                if not name.startswith("fold/"):
+                    entry[name] = number_or_none(values[-1])
+            entries.append(entry | {"n_rows": self.n_rows[place], "weight": self.weight[place]})
+        return entries
