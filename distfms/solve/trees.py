@@ -114,14 +114,14 @@ def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.nda
     """Return what LightGBM takes (n, S): numbers, and codes of categories, NaN where missing.
 
     `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none; `spans` (S, 3)
-    are first row, last row + 1 and whether it is a category of each feature.
+    are first row, last row + 1 and number of levels of each feature.
     """
     inputs = np.full((values.shape[1], len(spans)), np.nan, order="F")
-    for column, (start, stop, is_category) in enumerate(spans):
-        places = rows[start:stop]
+    for column, (start, _, n_levels) in enumerate(spans):
+        places = rows[start : start + max(n_levels, 1)]
         levels = np.flatnonzero(places >= 0)
         of_column = values[places[levels]]
-        if is_category:
+        if n_levels:
             has_level = (of_column > 0).any(axis=0)
             inputs[has_level, column] = levels[of_column[:, has_level].argmax(axis=0)]
         elif len(of_column):

@@ -105,7 +105,7 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
 
 def test_codes_of_categories_stay_where_levels_are_not_read():
     # Rows of a batch: a number, then the third and the fourth of four levels; a second number.
-    spans = np.array([[0, 1, 0], [1, 5, 1], [5, 6, 0]])
+    spans = np.array([[0, 1, 0], [1, 5, 4], [5, 6, 0]])
     rows = np.array([0, -1, -1, 1, 2, -1])
     values = np.array([[7.0, 8.0, np.nan, 9.0], [1, 0, 0, np.nan], [0, 1, 0, np.nan]])
     found = inputs_of(values, rows, spans)

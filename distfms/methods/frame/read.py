@@ -72,9 +72,12 @@ def features_of(plan: ColumnPlan, inputs: np.ndarray) -> np.ndarray:
 
 
 def spans_of(plan: ColumnPlan) -> np.ndarray:
-    """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
+    """Return first row, last row + 1 and the number of levels of each feature (S, 3).
+
+    Of a number, which has no levels, the first row has the values; knots and flags follow.
+    """
     columns = plan.columns[: len(plan.roles.features)]
-    spans = [(column.start, column.stop, column.levels is not None) for column in columns]
+    spans = [(column.start, column.stop, len(column.levels or ())) for column in columns]
     return np.array(spans, dtype=np.intp).reshape(-1, 3)
 
 

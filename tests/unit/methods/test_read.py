@@ -10,8 +10,9 @@ import pytest
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.batches import ColumnPlan
-from distfms.methods.frame.read import SAMPLE, fill_column_rows, sample_share
+from distfms.methods.frame.read import SAMPLE, fill_column_rows, sample_share, spans_of
 from distfms.methods.frame.rows import RowSource, section_roles
+from distfms.solve.trees import inputs_of
 from distfms.spec import DataSection, parse_section
 from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
@@ -80,6 +81,11 @@ def test_columns_of_a_sample_are_those_of_a_batch(tmp_path):
     order = np.argsort(np.concatenate([sample.row_ids for sample in samples]))
     expected = batch.features[:, np.argsort(batch.row_ids)]
     np.testing.assert_array_equal(features[:, order], expected)
+    # Of these LightGBM takes what the data have: a flag of gaps is no level.
+    taken = inputs_of(features, np.arange(len(features)), spans_of(plan))
+    codes = np.concatenate([sample.values[1] for sample in samples])
+    assert np.isnan(codes).any()
+    np.testing.assert_array_equal(taken[:, 1], codes)
 
 
 @pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
