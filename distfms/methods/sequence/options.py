@@ -409,6 +409,11 @@ def read_costs(path: str) -> dict[str, Any]:
         )
     groups = list(map(str, table.column("group").to_pylist()))
     costs = dict(zip(groups, table.column("cost").to_pylist(), strict=True))
+    for group, cost in costs.items():
+        if not isinstance(cost, int | float):
+            raise SpecError(
+                f"In the table of costs {file}, `costs.{group}` is {cost!r}: it must be a number."
+            )
     if len(costs) < len(groups):
         twice = next(group for group in costs if groups.count(group) > 1)
         raise SpecError(f"In the table of costs {file}: the group {twice!r} is there twice.")
