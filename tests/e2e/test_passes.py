@@ -1,16 +1,19 @@
 """What `distfms check` says of candidates and passes, and what default jobs do."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from distfms.methods.frame.tuning import candidates_in_words
 from distfms.methods.landmarks import form
 from distfms.methods.sequence import form as sequence_form
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.prepare import prepare
+from distfms.spec import TuneSection
 from tests.e2e.jobs import content, judgments_job, write_judgments
 
 #: Passes that a default job may make: texts and classes first, then moments and a sample.
@@ -160,22 +163,10 @@ def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):
     assert tuning["chosen"] == tried[int(np.argmin(means))]
 
 
-@pytest.mark.parametrize(
-    ("section", "candidates"),
-    [
-        (
-            {},
-            "4 candidates, up to 20 fits: model linear | model linear; splines 5 | model lightgbm",
-        ),
-        (
-            {"expand": {}},
-            "3 candidates, up to 15 fits: model linear | model lightgbm; criterion fr",
-        ),
-    ],
-)
-def test_what_a_grid_sets_or_nobody_compares_is_no_candidate(tmp_path, section, candidates):
-    rows().to_parquet(tmp_path / "rows.parquet")
-    data = {"path": str(tmp_path / "rows.parquet"), "target": "y", "folds": 5}
-    job = {"name": "job", "method": "sequence", "data": data, "output": str(tmp_path / "runs")}
-    spec = build_spec({**job, "sequence": section, "tune": {"grid": {"ridge": [0.1, 1.0]}}})
-    assert candidates in prepare(spec).describe()["candidates"]
+def test_what_a_grid_sets_is_no_candidate(tmp_path):
+    job = prepare(default_spec("sequence", tmp_path)).job
+    tuned = replace(job, tune=TuneSection(grid={"ridge": (0.1, 1.0)}))
+    assert candidates_in_words(tuned) == (
+        "5 folds × 4 candidates, up to 20 fits: model linear | model linear; splines 5 | "
+        "model lightgbm; criterion fr, gain"
+    )

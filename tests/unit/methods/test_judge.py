@@ -12,7 +12,6 @@ from distfms.methods.frame.judge import Judge, JudgedRows, LossSums, squared_err
 from distfms.methods.frame.outcomes import Margins, Numbers, Responses
 from distfms.methods.frame.ranking import ndcg
 from distfms.solve.losses import FAMILIES, OrdinalMargin
-from distfms.stats.base import explained
 from distfms.stats.comoments import CoMoments
 
 N_ROWS = 60

@@ -10,7 +10,7 @@ import pytest
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.batches import ColumnPlan
-from distfms.methods.frame.read import SAMPLE, fill_column_rows, sample_share, spans_of
+from distfms.methods.frame.read import SAMPLE, features_of, sample_share, spans_of
 from distfms.methods.frame.rows import RowSource, section_roles
 from distfms.solve.trees import inputs_of
 from distfms.spec import DataSection, parse_section
@@ -21,13 +21,12 @@ N_ROWS = 400
 LEVELS = {"c": ["u", "v"]}
 
 
-def columns(with_gaps=True):
+def columns():
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=(2, N_ROWS))
     text = rng.choice(["u", "v"], N_ROWS).astype(object)
-    if with_gaps:
-        a[::9] = np.nan
-        text[::7] = None
+    a[::9] = np.nan
+    text[::7] = None
     ids = [f"row {number // 2}" for number in range(N_ROWS)]
     weight = rng.uniform(0.5, 2.0, N_ROWS)
     return {"id": ids, "a": a, "c": pa.array(text, pa.string()), "b": b, "w": weight, "y": a + b}
@@ -49,14 +48,6 @@ def read(dataset, source, share, **how):
     return reduce(Bundle.merge, [reader(partition) for partition in dataset.partitions])
 
 
-def features_of(sample, plan):
-    """The features of sampled rows as a batch has them."""
-    features = np.empty((plan.n_features, sample.n_rows))
-    for place, column in enumerate(plan.columns[: len(plan.roles.features)]):
-        fill_column_rows(features[column.start : column.stop], column, sample.values[place])
-    return features
-
-
 @pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
 def test_a_sample_of_all_rows_has_their_moments(tmp_path, section):
     dataset, source = source_of(tmp_path / "data", columns(), 90, **section)
@@ -64,7 +55,7 @@ def test_a_sample_of_all_rows_has_their_moments(tmp_path, section):
     samples = bundle[SAMPLE].parts
     assert sum(sample.n_rows for sample in samples) == N_ROWS
     for part, sample in zip(bundle["moments"].parts, samples, strict=True):
-        values = np.vstack((features_of(sample, source.plan), sample.values[-2:-1]))
+        values = np.vstack((features_of(source.plan, sample.values[:3]), sample.values[-2:-1]))
         of_rows = CoMoments.from_block(values, sample.values[-1])
         assert of_rows.n_samples == part.n_samples
         np.testing.assert_allclose(of_rows.mean, part.mean)
@@ -77,7 +68,7 @@ def test_columns_of_a_sample_are_those_of_a_batch(tmp_path):
     samples = read(dataset, source, 1.0)[SAMPLE].parts
     plan = source.plan.expanded({"a": [-0.5, 0.5]}, ["a", "c"], {"a": [-1.0, 1.0]})
     batch = replace(source, plan=plan).read(dataset.partitions[0])
-    features = np.concatenate([features_of(sample, plan) for sample in samples], axis=1)
+    features = np.hstack([features_of(plan, sample.values[:3]) for sample in samples])
     order = np.argsort(np.concatenate([sample.row_ids for sample in samples]))
     expected = batch.features[:, np.argsort(batch.row_ids)]
     np.testing.assert_array_equal(features[:, order], expected)

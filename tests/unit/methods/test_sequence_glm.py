@@ -1,7 +1,6 @@
 """Generalised linear sequences against the literal formulas, scikit-learn and dask-ml."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -81,13 +80,11 @@ class Case:
         self.problem = make_problem(X, targets.T, GROUPS, costs, ridge)
         self.design = GlmDesign(family, self.n_outputs, self.problem.scaling)
         weight = np.ones(len(X)) if weight is None else weight
-        fold = np.zeros(len(X), dtype=np.intp)
+        columns = np.ascontiguousarray(X.T)
         self.parts = []
-        for low, high in pairwise([0, *cuts, len(X)]):
-            part = slice(low, high)
-            columns = np.ascontiguousarray(X[part].T)
-            rows = self.design.rows(columns, y[..., part], weight[part], fold[part])
-            self.parts.append(rows)
+        for rows in np.split(np.arange(len(X)), cuts):
+            of_rows = (columns[:, rows], y[..., rows], weight[rows], np.zeros(len(rows)))
+            self.parts.append(self.design.rows(*of_rows))
         self.n_passes = 0
 
     def sums(self, *models):
