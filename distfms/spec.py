@@ -106,6 +106,13 @@ class LongForm(Section):
     seed.
     """
 
+    @property
+    def target(self) -> str:
+        """Name of the column of labels once the judgments are converted."""
+        if self.labels is not None or self.label_from in ("mean", "column"):
+            return self.label
+        return f"{self.label}_{self.label_from}"
+
 
 class DataSection(Section):
     """Where the data are and what their columns mean."""
@@ -228,7 +235,7 @@ class DataSection(Section):
             raise ValueError(
                 "`test_path` cannot be combined with `long`; hold objects out with `test`"
             )
-        if self.target not in ((), (long.label,)):
+        if self.target not in ((), (long.target,)):
             raise ValueError("with `long` the label is `long.label`; leave `target` out")
         if self.id not in (None, long.object):
             raise ValueError("with `long` the id is `long.object`; leave `id` out")

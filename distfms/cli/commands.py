@@ -112,7 +112,7 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     unseen = [
         f"The function `{name}` is not imported here; a run imports it." for name in functions
     ]
-    notes = [*prepared.opened.notes, *unseen]
+    notes = [*prepared.origin.notes, *unseen]
     projection = prepared.projection()
     place = prepared.root / prepared.spec.name
     if as_json:

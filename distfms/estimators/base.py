@@ -191,7 +191,7 @@ class JobEstimator(BaseEstimator):
     def _run(self, opened: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
         from distfms.runs.driver import run_in_memory
         from distfms.runs.events import silent
-        from distfms.runs.inputs import Opened
+        from distfms.runs.inputs import Origin
         from distfms.runs.job_spec import build_spec
         from distfms.runs.prepare import prepare
 
@@ -215,7 +215,7 @@ class JobEstimator(BaseEstimator):
         inputs = Inputs(opened.within(spec.partition_rows), None, spec.data, unlabelled)
         if inputs.train.n_rows < 2:
             raise DataError("At least 2 rows are needed; there are n_samples = 1.")
-        prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
+        prepared = prepare(spec, opened=(inputs, Origin((inputs.train.fingerprint,))))
         check_columns(self, self._names_seen(names, prepared.job), opened.named, reset=True)
         say = print if getattr(self, "verbose", False) else silent
         return run_in_memory(prepared, say), spec.options.functions

@@ -137,7 +137,7 @@ def _value_in(spec: Mapping[str, Any], section: str, key: str) -> Any:
 
 def _require_same_parts(prepared: Prepared, in_place: InPlace) -> None:
     """Refuse data whose held-out rows, which no id decides, are others than they were."""
-    inputs = prepared.opened.inputs
+    inputs = prepared.job.inputs
     section = inputs.section
     if section.query or section.id or not section.test:
         return
@@ -181,7 +181,7 @@ def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
 
 def columns_of(prepared: Prepared) -> dict[str, str]:
     """Return the types of the columns that a job reads."""
-    schema = prepared.opened.inputs.train.schema
+    schema = prepared.job.inputs.train.schema
     return {name: str(schema.field(name).type) for name in prepared.job.columns}
 
 

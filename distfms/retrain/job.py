@@ -115,7 +115,7 @@ def retrain(
     registry.require_writable(spec.name)
     in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
     made = None
-    train = prepared.opened.inputs.train
+    train = prepared.job.inputs.train
     number = None if in_place is None else in_place.number
     if not anew:
         made, withdrawn = made_before(registry, spec.name, prepared.identity)
@@ -170,8 +170,8 @@ class Retraining:
         in_place = self.in_place
         old = None if self.anew else in_place
         before = [] if in_place is None else in_place.run.manifest["inputs"]
-        inputs = prepared.opened.inputs
-        forgotten = prepared.opened.forgotten
+        inputs = prepared.job.inputs
+        forgotten = prepared.origin.forgotten
         names = [] if finished.summary is None else list(finished.summary.names)
         stored = None if in_place is None else in_place.summaries_of(names)
         summaries = self._summaries(run, finished.summary, stored)
@@ -218,7 +218,7 @@ class Retraining:
         self, run: RunContext, summary: Summary | None, stored: Summaries | None
     ) -> Summaries | None:
         """Summarise all partitions, reading only those not known; None where a job has none."""
-        train = self.prepared.opened.inputs.train
+        train = self.prepared.job.inputs.train
         if summary is None:
             return None
         read = summary.reader(train, False)
@@ -240,7 +240,7 @@ class Retraining:
         names: Sequence[str],
     ) -> dict[str, Any] | None:
         """Compare each new file, or day, with what the current model has learned from."""
-        train = self.prepared.opened.inputs.train
+        train = self.prepared.job.inputs.train
         accepted_or_not = self.refusal.files
         is_new = np.isin(summaries.files, newest)
         before = stored
@@ -276,7 +276,7 @@ class Retraining:
 
     def _labels(self, parts: tuple[Partition, ...]) -> list[str]:
         """Return the days of partitions, or the names of their files where there are no times."""
-        inputs = self.prepared.opened.inputs
+        inputs = self.prepared.job.inputs
         if inputs.section.time is not None:
             with suppress(DataError):  # where footers have no times
                 days = partition_dates(inputs.train.restricted(parts), inputs.section.time)

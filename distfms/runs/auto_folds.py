@@ -7,14 +7,10 @@ has the same folds everywhere.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distfms.engine.memory import counted, format_bytes
 from distfms.errors import SpecError
-from distfms.methods import load_method
-from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.contract import Inputs, Job, Method
 from distfms.methods.frame.tuning import AUTO_FOLDS
-from distfms.runs.inputs import Opened
 from distfms.runs.job_spec import JobSpec
 
 #: Rows to learn from, by the footers, from which folds hold four rows or more each.
@@ -23,38 +19,31 @@ LEAST_ROWS = 20
 MOST_BYTES = 256 * 2**20
 
 
-def make_job(spec: JobSpec, opened: Opened) -> tuple[Opened, Job]:
-    """Return a method's job, and data in whose section a number stands for `auto`.
-
-    A note says where it is no cross-validation.
+def make_job(method: Method, spec: JobSpec, inputs: Inputs) -> tuple[Job, list[str]]:
+    """Return a method's job, on data with a number of folds, and a note where `auto` is none.
 
     Raises
     ------
     SpecError
         If `tune` is left without folds, or if the method refuses the spec.
     """
-    method = load_method(spec.method)
-    inputs = opened.inputs
-    if not spec.data.auto_folds:
-        return opened, method.make_job(spec.options, inputs, spec.seed)
+    if not inputs.section.auto_folds:
+        return method.make_job(spec.options, inputs, spec.seed), []
     why_not = _too_few_rows(inputs)
     if not why_not:
-        inputs = inputs.changed(folds=AUTO_FOLDS)
-        job = method.make_job(spec.options, inputs, spec.seed)
+        job = method.make_job(spec.options, inputs.changed(folds=AUTO_FOLDS), spec.seed)
         why_not = _too_large(job)
         if not why_not:
-            return replace(opened, inputs=inputs), job
+            return job, []
     if spec.tune is not None:
         raise SpecError(
             f"`tune` compares by cross-validation, and `data.folds: auto` is none here: {why_not}. "
             "Set `data.folds`, or leave `tune` out."
         )
-    holds_out = spec.data.test > 0 or spec.data.test_path is not None
+    holds_out = inputs.section.test > 0 or inputs.test is not None
     advice = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
     note = f"There is no cross-validation (`data.folds: auto`): {why_not}.{advice}"
-    inputs = inputs.changed(folds=0)
-    opened = replace(opened, inputs=inputs, notes=(*opened.notes, note))
-    return opened, method.make_job(spec.options, inputs, spec.seed)
+    return method.make_job(spec.options, inputs.changed(folds=0), spec.seed), [note]
 
 
 def _too_few_rows(inputs: Inputs) -> str:

@@ -135,9 +135,9 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress, spec.output.mute) as record:
             try:
                 resumed = _begin(run, prepared, record)
-                for known_footers in prepared.opened.footers:
+                for known_footers in prepared.origin.footers:
                     known_footers.keep()
-                steps = Steps(run, record, prepared.opened.notes)
+                steps = Steps(run, record, prepared.origin.notes)
                 _learn(prepared, _context(prepared, steps, executor, cache, projection))
                 run.update(status="done", finished=now())
             except Exception as error:
@@ -162,7 +162,7 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
         projection = prepared.projection(executor.workers)
         projection.require(executor.available_bytes())
         with Recorder(None, say, lambda event: None, spec.output.mute) as record:
-            steps = Steps(None, record, prepared.opened.notes)
+            steps = Steps(None, record, prepared.origin.notes)
             _learn(prepared, _context(prepared, steps, executor, None, projection))
     files = {name: encode(name, content) for name, content in steps.content.items()}
     steps.entries[-1].files |= {
@@ -283,10 +283,10 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
         text = f"Another version of distfms ({manifest.distfms}) began this run: it starts anew."
         record.event("anew", text, began=manifest.distfms)
         manifest = None
-    kept = Manifest(notes=list(prepared.opened.notes)) if manifest is None else manifest
+    kept = Manifest(notes=list(prepared.origin.notes)) if manifest is None else manifest
     stages = [entry.model_dump(exclude_defaults=True) for entry in kept.stages]
     facts = _facts(prepared)
-    forms = prepared.opened.inputs.train.forms
+    forms = prepared.job.inputs.train.forms
     content = {"inputs": facts.pop("inputs"), "forms": forms.content() if forms else None}
     inputs = encode(INPUTS, content)
     claimed = run.claim(
@@ -328,8 +328,8 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
         "muted": list(spec.output.mute),
         "engine": spec.engine.model_dump(mode="json"),
         "packages": {name: metadata.version(name) for name in _PACKAGES},
-        "source": prepared.opened.source,
-        **describe_inputs(prepared.opened.inputs),
+        "source": prepared.origin.source,
+        **describe_inputs(prepared.job.inputs),
     }
 
 

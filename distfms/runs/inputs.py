@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from distfms.data.files.age import remember
-from distfms.data.files.builtin import BUILTIN, builtin_dataset
+from distfms.data.files.builtin import builtin_dataset, builtin_entry
 from distfms.data.files.convert import converted, file_version
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.copies import Copies
@@ -28,16 +29,15 @@ from distfms.store.places import Location
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A job's data, opened.
+class Origin:
+    """Where a job's data came from, beside what is read of them.
 
-    The section of `inputs` is resolved to the files that are read; `fingerprints` are of the files
-    that the spec names (not of what was converted from them); `notes` are for the user;
-    `forgotten` are the names of files that are too old to count; `footers` can be kept; `source` is
-    the user's own file where others were made from it, empty for embedded data.
+    `fingerprints` are of the files that the spec names (not of what was converted from them);
+    `notes` are for the user; `forgotten` are the names of files that are too old to count;
+    `footers` can be kept; `source` is the user's own file where others were made from it, empty for
+    embedded data.
     """
 
-    inputs: Inputs
     fingerprints: tuple[str, ...]
     notes: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
@@ -45,78 +45,68 @@ class Opened:
     source: str | None = None
 
 
-def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    """Open the data of a job; converted files are kept below ``root``, beside all runs."""
-    opened = _open_all(spec, root, say)
-    if spec.retrain is None:
-        return opened
-    inputs = opened.inputs
-    forgetting = spec.retrain.forget
-    train = remember(inputs.train, forgetting, inputs.section.time)
-    kept = {file.name for file in train.files}
-    rows_of = {file.name: file.n_rows for file in inputs.train.files}
-    forgotten = tuple(name for name, n_rows in rows_of.items() if n_rows and name not in kept)
-    notes = list(opened.notes)
-    n_partitions = len(inputs.train.partitions)
-    n_left_out = n_partitions - len(train.partitions)
-    if n_left_out:
-        notes.append(
-            f"{counted(n_left_out, 'partition')} of {n_partitions} left out: older than "
-            f"`retrain.forget.window`, {forgetting.window}."
-        )
-    inputs = replace(inputs, train=train, by_age=bool(forgetting.half_life))
-    return replace(opened, inputs=inputs, notes=tuple(notes), forgotten=forgotten)
+@dataclass(frozen=True)
+class _Stored:
+    """Where the files of a job are, and what is known where these are not the user's own.
+
+    `roles` are those of columns. Where there are no `fingerprints` and `notes`, those of the files
+    count.
+    """
+
+    path: Any
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    test_path: Any = None
+    unlabelled_path: Any = None
+    roles: Mapping[str, Any] = field(default_factory=dict)
+    fingerprints: tuple[str, ...] = ()
+    notes: tuple[str, ...] | None = None
+    source: str | None = None
 
 
-def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    section = _resolved(spec)
+def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tuple[Inputs, Origin]:
+    """Open the data of a job; converted files are kept below ``root``, beside all runs.
+
+    The section of the inputs has the roles that columns of embedded or converted data have.
+    """
     copies = Copies(root / KEPT, spec.output.cache_bytes, say)
-    if section.long is not None:
-        return _open_long(spec, section, copies)
-    footers = tuple(
-        _known(root, place) for place in (section.path, section.test_path, section.unlabelled_path)
-    )
+    stored = _stored(spec.data, spec.seed, copies)
+    section = spec.data.model_copy(update=stored.roles)
+    footers = [
+        KnownFooters(root / KEPT, json.dumps(path, default=str))
+        for path in (stored.path, stored.test_path, stored.unlabelled_path)
+    ]
+    open_rows = partial(_open, section, spec.partition_rows, copies, stored.storage_options)
     if section.builtin is None:
-        train = _open(section, section.path, copies, footers[0])
+        opened = open_rows(stored.path, footers[0])
     else:
         say(f"Embedded data: {section.builtin}")
-        train = builtin_dataset(section)
-        entry = BUILTIN[section.builtin]
-        columns = {"target": section.target or (entry.target,), "id": section.id or entry.id}
-        section = section.model_copy(update=columns)
+        opened = builtin_dataset(section, spec.partition_rows)
     test, unlabelled = (
-        None if named is None else _open(section, named, copies, known_footers, train)
-        for named, known_footers in zip(
-            (section.test_path, section.unlabelled_path), footers[1:], strict=True
-        )
+        None if path is None else open_rows(path, known, opened)
+        for path, known in zip((stored.test_path, stored.unlabelled_path), footers[1:], strict=True)
     )
     if test is not None:
-        _refuse_overlap(train, test)
-    fingerprints = [data.fingerprint for data in (train, test, unlabelled) if data is not None]
-    return Opened(
-        Inputs(train, test, section, unlabelled),
-        tuple(fingerprints),
-        train.notes,
-        footers=footers,
-        source=None if section.builtin is None else "",
-    )
-
-
-def _known(root: Location, path: Any) -> KnownFooters:
-    """Return what is known of the footers below a path, or of several."""
-    text = json.dumps(path, default=str)
-    return KnownFooters(root / KEPT, digest(text))
-
-
-def _resolved(spec: JobSpec) -> DataSection:
-    """Return the section with what environment variables stand for, and with the method's limit."""
-    section = spec.data
-    places = ("path", "test_path", "unlabelled_path", "storage_options")
-    update = {name: expanded(getattr(section, name)) for name in places}
-    update["max_partition_rows"] = spec.partition_rows
-    if section.long is not None:
-        update["long"] = section.long.model_copy(update={"labels": expanded(section.long.labels)})
-    return section.model_copy(update=update)
+        _refuse_overlap(opened, test)
+    train = opened
+    notes = opened.notes if stored.notes is None else stored.notes
+    by_age = False
+    if spec.retrain is not None:
+        forgetting = spec.retrain.forget
+        by_age = bool(forgetting.half_life)
+        train = remember(opened, forgetting, section.time)
+        n_left_out = len(opened.partitions) - len(train.partitions)
+        if n_left_out:
+            note = (
+                f"{counted(n_left_out, 'partition')} of {len(opened.partitions)} left out: older "
+                f"than `retrain.forget.window`, {forgetting.window}."
+            )
+            notes = (*notes, note)
+    kept = {file.name for file in train.files}
+    forgotten = [file.name for file in opened.files if file.n_rows and file.name not in kept]
+    of_others = [dataset.fingerprint for dataset in (test, unlabelled) if dataset is not None]
+    fingerprints = (*(stored.fingerprints or [opened.fingerprint]), *of_others)
+    origin = Origin(fingerprints, notes, tuple(forgotten), tuple(footers), stored.source)
+    return Inputs(train, test, section, unlabelled, by_age), origin
 
 
 def _refuse_overlap(train: Dataset, test: Dataset) -> None:
@@ -131,24 +121,25 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
 
 def _open(
     section: DataSection,
-    path: Any,
+    max_rows: int,
     copies: Copies,
-    known: KnownFooters | None = None,
+    storage_options: Mapping[str, Any],
+    path: Any,
+    known: KnownFooters,
     like: Dataset | None = None,
 ) -> Dataset:
     """Open data; what does not tell its types is read `like` other data."""
+    kinds = None if like is None else dict(zip(like.schema.names, like.schema.types, strict=True))
     dataset = open_dataset(
         path,
-        max_rows=section.max_partition_rows,
+        max_rows=max_rows,
         max_bytes=section.max_partition_bytes,
-        storage_options=section.storage_options or None,
+        storage_options=storage_options or None,
         copies=copies,
         numbers=section.numbers,
         texts=section.text,
         forms=None if like is None else like.forms,
-        kinds=None
-        if like is None
-        else dict(zip(like.schema.names, like.schema.types, strict=True)),
+        kinds=kinds,
         known=known,
     )
     require_columns(dataset.schema, section.numbers, "one of `numbers`")
@@ -169,24 +160,27 @@ def _refuse_two_readings(dataset: Dataset, time: str) -> None:
         )
 
 
-def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:
-    long = data.long
-    assert data.path is not None
-    assert long is not None
-    files = list_files(data.path, data.storage_options)
-    labels = list_files(long.labels, data.storage_options) if long.labels else ()
-    folder, counts = converted(files, long, labels=labels, seed=spec.seed, copies=copies)
-    # Where the converted files are, the way to the storage is that of the output.
-    options = {} if isinstance(folder, Path) else expanded(spec.output.storage_options)
-    place = {"path": str(folder), "storage_options": options, "long": None}
-    roles = {"target": (counts["label"],), "id": long.object}
-    section = data.model_copy(update={**place, **roles})
-    train = _open(section, str(folder), copies)
-    fingerprints = [digest(*map(file_version, listed)) for listed in (files, labels) if listed]
-    return Opened(
-        Inputs(train, None, section),
-        tuple(fingerprints),
-        tuple(_left_out(counts)),
+def _stored(section: DataSection, seed: int, copies: Copies) -> _Stored:
+    """Find the files of a job; those of judgments in long form are made first."""
+    options = expanded(section.storage_options)
+    path = expanded(section.path)
+    unlabelled_path = expanded(section.unlabelled_path)
+    if section.builtin is not None:
+        entry = builtin_entry(section.builtin)
+        roles = {"target": section.target or (entry.target,), "id": section.id or entry.id}
+        return _Stored(path, options, None, unlabelled_path, roles, source="")
+    if section.long is None:
+        return _Stored(path, options, expanded(section.test_path), unlabelled_path)
+    labels_path = expanded(section.long.labels)
+    files, labels = (list_files(p, options) if p else () for p in (path, labels_path))
+    folder, counts = converted(files, section.long, labels=labels, seed=seed, copies=copies)
+    return _Stored(
+        str(folder),
+        # Where the converted files are, the way to the storage is that of the output.
+        {} if isinstance(folder, Path) else folder.storage_options,
+        roles={"target": (section.long.target,), "id": section.long.object},
+        fingerprints=tuple(digest(*map(file_version, f)) for f in (files, labels) if f),
+        notes=tuple(_left_out(counts)),
         source=files[0].path,
     )
 

@@ -209,8 +209,7 @@ class _Parts:
         """Read how a run divided its rows; without a key they have to be those of its files."""
         spec = run.spec()
         section = spec["data"]
-        long = spec["data"].get("long") or {}
-        key = section["query"] or section["id"] or long.get("object")
+        key = section["query"] or section["id"]
         inputs = run.inputs()
         file_keys = _file_keys(inputs, dataset)
         tested = {file["footer"] for file in inputs if file.get("held_out")}

@@ -22,7 +22,7 @@ from distfms.runs.auto_folds import make_job
 from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
-from distfms.runs.inputs import Opened, open_inputs
+from distfms.runs.inputs import Origin, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.look import levels_in, nearly_numbers_in
 from distfms.runs.projection import Projection, project_job
@@ -33,13 +33,14 @@ from distfms.store.places import Location
 class Prepared:
     """A job whose spec and data have been checked.
 
-    `root` is the place of all runs, `identity` a hash of all that the result depends on. `after`
-    is called between model and report.
+    The data section of the spec is that of the job's inputs, with a number of folds and the roles
+    of all columns. `root` is the place of all runs, `identity` a hash of all that the result
+    depends on. `after` is called between model and report.
     """
 
     spec: JobSpec
     root: Location
-    opened: Opened
+    origin: Origin
     method: Method
     job: Job
     identity: str
@@ -77,14 +78,16 @@ class Prepared:
 
     def projection(self, workers: int | None = None) -> Projection:
         """Project what the run will read, hold and write."""
-        return project_job(self.spec, self.opened.inputs, self.job, workers)
+        return project_job(self.spec.engine, self.job, workers)
 
 
 #: Classes from which texts may be none.
 _MANY_CLASSES = 20
 
 
-def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> Prepared:
+def prepare(
+    spec: JobSpec, say: Say = silent, opened: tuple[Inputs, Origin] | None = None
+) -> Prepared:
     """Open the data, unless they are open, and check the whole spec against them.
 
     No rows are read.
@@ -107,10 +110,11 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
             "and mean."
         )
-    opened, job = make_job(spec, opened or open_inputs(spec, root, say))
-    folds = opened.inputs.section.folds
-    spec = replace(spec, data=spec.data.model_copy(update={"folds": folds}))
-    identity = spec.identity(opened.fingerprints)
+    inputs, origin = opened or open_inputs(spec, root, say)
+    job, notes = make_job(method, spec, inputs)
+    inputs = job.inputs
+    spec = replace(spec, data=inputs.section)
+    identity = spec.identity(origin.fingerprints)
     if spec.tune is not None:
         job = tuned_job(method, job, spec.tune)
     if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
@@ -118,17 +122,16 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
             "learns from the rows themselves. Use `forget: all` or a `window`."
         )
-    excluded = opened.inputs.section.exclude
-    remarks = [
+    notes += [
         f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
         "in `features`."
-        for name in index_columns(opened.inputs.train.schema)
-        if name not in job.columns and not any(fnmatchcase(name, pattern) for pattern in excluded)
+        for name in index_columns(inputs.train.schema)
+        if name not in job.columns and not any(fnmatchcase(name, p) for p in spec.data.exclude)
     ]
-    _refuse_many_classes(opened.inputs)
-    remarks += _nearly_numbers(opened.inputs, job)
-    opened = replace(opened, notes=(*opened.notes, *remarks))
-    return Prepared(spec, root, opened, method, job, identity)
+    _refuse_many_classes(inputs)
+    notes += _nearly_numbers(inputs, job)
+    origin = replace(origin, notes=(*origin.notes, *notes))
+    return Prepared(spec, root, origin, method, job, identity)
 
 
 def _refuse_many_classes(inputs: Inputs) -> None:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import COLUMN_BYTES, available_bytes, counted, format_bytes, n_processors
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import Inputs, Job
-from distfms.runs.job_spec import JobSpec
+from distfms.methods.frame.contract import Job
+from distfms.spec import EngineSection
 from distfms.store.kept import PACK_UNITS
 
 # Interpreter with all that a driver on Ray comes to load, scikit-learn included,
@@ -114,32 +114,32 @@ def most_values(n_units: int, workers: int, units_per_task: int, processes: bool
 _CACHE_FREELY_BYTES = 2**26
 
 
-def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = None) -> Projection:
+def project_job(engine: EngineSection, job: Job, workers: int | None = None) -> Projection:
     """Project a job's size from its data's footers and its statistics.
 
-    ``workers`` are tasks side by side, where the engine knows better than the spec.
+    ``workers`` are tasks side by side, where the executor knows better than the spec.
     """
-    partitions = [p for dataset in inputs.datasets for p in dataset.partitions]
+    partitions = [p for dataset in job.inputs.datasets for p in dataset.partitions]
     value_bytes = job.statistics_bytes
     kept = value_bytes if job.kept_bytes is None else job.kept_bytes
     read_bytes = sum(p.n_bytes for p in partitions)
     n_packs = len(partitions) // PACK_UNITS
     kinds: dict[Any, int] = {"each": len(partitions) + n_packs, "packs": n_packs, "": 0}
-    kinds = kinds if spec.engine.cache else {"": 0}
-    files_bytes = sum(file.n_bytes for dataset in inputs.datasets for file in dataset.files)
+    kinds = kinds if engine.cache else {"": 0}
+    files_bytes = sum(file.n_bytes for dataset in job.inputs.datasets for file in dataset.files)
     most = max(_CACHE_FREELY_BYTES, files_bytes)
     cached = next(kind for kind, n in kinds.items() if n * value_bytes <= most)
-    workers = workers or spec.engine.workers or n_processors()
+    workers = workers or engine.workers or n_processors()
     largest = max(p.held_bytes for p in partitions)
     units_bytes = sum(nlargest(workers, (partition.held_bytes for partition in partitions)))
     units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
-    n_files = sum(len(dataset.files) for dataset in inputs.datasets)
+    n_files = sum(len(dataset.files) for dataset in job.inputs.datasets)
     units_per_task = batch_size(
         len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
     )
-    processes = spec.engine.processes
+    processes = engine.processes
     n_values = most_values(len(partitions), workers, units_per_task, processes)
-    program_bytes = LOCAL_BYTES if spec.engine.kind == "local" else PROCESS_BYTES
+    program_bytes = LOCAL_BYTES if engine.kind == "local" else PROCESS_BYTES
     return Projection(
         n_rows=sum(p.n_rows for p in partitions),
         n_partitions=len(partitions),
@@ -152,6 +152,6 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         processes_bytes=program_bytes * (1 + workers if processes else 1),
         value_bytes=value_bytes,
         values_bytes=value_bytes * n_values,
-        limit=spec.engine.memory,
+        limit=engine.memory,
         cached=cached,
     )

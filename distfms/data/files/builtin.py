@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import BaseModel, Field, Strict
 
 from distfms.data.files.frames import FrameForms
-from distfms.data.files.partition import Dataset, Rows, digest, memory_dataset
+from distfms.data.files.partition import MAX_ROWS, Dataset, Rows, digest, memory_dataset
 from distfms.data.rows.roles import require_columns
 from distfms.errors import SpecError, nearest
 from distfms.spec import DataSection, parse_section
@@ -40,22 +40,27 @@ class CatalogEntry:
     Options: type[BaseModel] = _NoOptions
 
 
-def builtin_table(name: str, options: Mapping[str, Any] | None = None) -> pa.Table:
-    """Return an embedded dataset; a SpecError says that the name or an option is unknown."""
+def builtin_entry(name: str) -> CatalogEntry:
+    """Return what is known of an embedded dataset; a SpecError says that there is none."""
     if name not in BUILTIN:
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, BUILTIN)}")
-    entry = BUILTIN[name]
+    return BUILTIN[name]
+
+
+def builtin_table(name: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+    """Return an embedded dataset; a SpecError says that the name or an option is unknown."""
+    entry = builtin_entry(name)
     resolved = parse_section(entry.Options, options, "data.options")
     return entry.make(**resolved.model_dump())
 
 
-def builtin_dataset(section: DataSection) -> Dataset:
+def builtin_dataset(section: DataSection, max_rows: int = MAX_ROWS) -> Dataset:
     """Return the embedded dataset that a job's section names, in four partitions or more."""
     name = section.builtin or ""
     table = builtin_table(name, section.options)
     require_columns(table.schema, section.text, "one of `text`")
     table = FrameForms(texts=frozenset(section.text))(table, name)
-    max_rows = min(section.max_partition_rows, -(-table.num_rows // _N_PARTITIONS))
+    max_rows = min(max_rows, -(-table.num_rows // _N_PARTITIONS))
     dataset = memory_dataset(Rows(table), table.schema, max_rows)
     content = pa.BufferOutputStream()
     with pa.ipc.new_stream(content, table.schema) as stream:

@@ -113,8 +113,7 @@ def converted(
                     name = file.name.replace("//", "/").replace("#", " ")
                     name = f"{name.removesuffix('.parquet')}.parquet"
                     rows.write(number, folder / _FOLDER / name)
-        counts = {"label": rule.name, **rows.counts}
-        (folder / _COUNTS).write_text(json.dumps(counts, indent=1))
+        (folder / _COUNTS).write_text(json.dumps(rows.counts, indent=1))
 
     with writing(copies.folder):
         folder = kept_files(copies.folder, "judgments", dependencies, make)
@@ -140,15 +139,13 @@ class _LabelRule:
 
     @classmethod
     def of(cls, form: LongForm) -> _LabelRule:
-        label = form.label
-        column = form.label_from
         if form.labels is not None:
-            return cls(label)
-        if column == "mean":
-            return cls(label, attribute=label)
-        if column == "column":
-            return cls(label, column=label)
-        return cls(f"{label}_{column}", attribute=label, column=column)
+            return cls(form.target)
+        if form.label_from == "mean":
+            return cls(form.target, attribute=form.label)
+        if form.label_from == "column":
+            return cls(form.target, column=form.label)
+        return cls(form.target, attribute=form.label, column=form.label_from)
 
     def attributes_besides(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the attributes of the result, by name."""

@@ -43,8 +43,7 @@ def test_fingerprints_are_of_the_rows():
 
 
 def test_a_section_says_how_they_are_read():
-    section = DataSection(builtin="wine", text=("cultivar",), max_partition_rows=20)
-    dataset = builtin_dataset(section)
+    dataset = builtin_dataset(DataSection(builtin="wine", text=("cultivar",)), 20)
     assert [len(part) for part in read(dataset)] == [20] * 8 + [18]
     assert set(read(dataset)[0]["cultivar"].to_pylist()) <= {"0", "1", "2"}
     with pytest.raises(DataError, match="no column 'colour'"):

@@ -37,10 +37,10 @@ def test_the_index_of_a_frame_is_not_used_unless_named(tmp_path, name):
     plain = written(tmp_path / "plain", FRAME, n_files=1, index=False)
     job = prepared(data, test_path=str(plain))
     assert job.job.features == ("a",)
-    (note,) = job.opened.notes
+    (note,) = job.origin.notes
     assert repr(column) in note
     assert "name it in `features`" in note
-    assert not prepared(data, exclude=column).opened.notes
+    assert not prepared(data, exclude=column).origin.notes
     assert prepared(data, features=["*", column]).job.features == ("a", column)
     assert prepared(data, id=column).job.form.roles.id == column
     # Nor is a file without it another kind of file, wherever it stands.

@@ -51,7 +51,7 @@ def test_rows_decide(tmp_path, method, n, test, n_folds):
     assert prepared.spec.data.folds == prepared.job.inputs.section.folds == n_folds
     said = {5: "5 folds", 0: "none"}[n_folds]
     assert prepared.describe()["cross-validation"].startswith(said)
-    noted = [note for note in prepared.opened.notes if "no cross-validation" in note]
+    noted = [note for note in prepared.origin.notes if "no cross-validation" in note]
     assert len(noted) == (not n_folds)
     assert all("there are 19 rows to learn from, fewer than 20" in note for note in noted)
     assert all(("of the training rows" in note) == (not test) for note in noted)
@@ -67,7 +67,7 @@ def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bo
     monkeypatch.setattr(auto_folds, "MOST_BYTES", needed - 1)
     prepared = prepare(spec(path, method))
     assert prepared.spec.data.folds == 0
-    assert "the statistics of 5 folds would take" in prepared.opened.notes[0]
+    assert "the statistics of 5 folds would take" in prepared.origin.notes[0]
     assert prepare(spec(path, method, data={"folds": 5})).spec.data.folds == 5
 
 
