@@ -105,6 +105,7 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     from distfms.report.notes import coded, unmuted
     from distfms.runs.job_spec import load_spec
     from distfms.runs.prepare import prepare
+    from distfms.runs.projection import project_job
 
     prepared = prepare(load_spec(spec, set_ or ()), complain if as_json else say)
     job = prepared.describe()
@@ -113,7 +114,7 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
         f"The function `{name}` is not imported here; a run imports it." for name in functions
     ]
     notes = [*prepared.origin.notes, *unseen]
-    projection = prepared.projection()
+    projection = project_job(prepared.spec.engine, prepared.job)
     place = prepared.root / prepared.spec.name
     if as_json:
         content = {"job": job, "notes": notes, "runs": str(place), **asdict(projection)}

@@ -27,7 +27,7 @@ Because = Annotated[
 
 
 def _open(named: str | None, storage: list[str] | None) -> models.Registry:
-    from distfms.runs.finished import open_registry
+    from distfms.registry import open_registry
     from distfms.store.places import reading
 
     registry = open_registry(named, storage_options(storage))

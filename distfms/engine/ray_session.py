@@ -75,17 +75,13 @@ class RaySession:
     ) -> None:
         import ray
 
-        self.address = address or os.environ.get("RAY_ADDRESS") or "local"
+        self.address = address or _address_here()
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
         self._head: tuple[str, int] = ("", 0)
         self._raylet: tuple[str, int] | None = None
         self._worked_s = -math.inf
-        try:
-            check_address("ray", self.address)
-        except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
-            raise SpecError(f"{error}.") from error
         self._owns = not ray.is_initialized()
         self.started_here = self._owns and self.address == "local"
         if self._owns:
@@ -245,6 +241,16 @@ class RaySession:
             place = (node["NodeManagerAddress"], node["NodeManagerPort"])
             if node["NodeID"] == context.get_node_id() and nodes.knock(*place, self._timeout_s):
                 self._raylet = place
+
+
+def _address_here() -> str:
+    """Return what RAY_ADDRESS names, which no spec has checked, or that there is no cluster."""
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    try:
+        check_address("ray", address)
+    except ValueError as error:
+        raise SpecError(f"{error}.") from error
+    return address
 
 
 def watch_head(

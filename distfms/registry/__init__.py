@@ -14,7 +14,7 @@ both be believed done; the later write stands.
 """
 
 from distfms.registry.records import Change, Version, author
-from distfms.registry.registry import VARIABLE, Registry
+from distfms.registry.registry import VARIABLE, Registry, open_registry
 from distfms.store.log import Record
 
-__all__ = ["VARIABLE", "Change", "Record", "Registry", "Version", "author"]
+__all__ = ["VARIABLE", "Change", "Record", "Registry", "Version", "author", "open_registry"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +13,10 @@ from typing import Any, Literal
 
 from distfms.errors import EngineError, SpecError, nearest, plain_name
 from distfms.registry.records import Change, Version, author
+from distfms.spec import expand_variables, expanded
 from distfms.store import places
 from distfms.store.log import DamagedError, Log, R, Record
+from distfms.store.remote import is_url
 
 #: Where the environment names a registry.
 VARIABLE = "DISTFMS_REGISTRY"
@@ -394,3 +397,14 @@ class Registry:
         except OSError as error:
             advice = f"name another with --registry or {VARIABLE}"
             raise places.unwritable(self.root, error, "The registry's folder", advice) from error
+
+
+def open_registry(
+    named: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    default: str = "runs/registry",
+) -> Registry:
+    """Return the registry at a path or URL, else the environment's, else the default."""
+    place = expand_variables(os.fspath(named or os.environ.get(VARIABLE) or default))
+    options = expanded(storage_options or {}) if is_url(place) else None
+    return Registry(places.locate(place, options))

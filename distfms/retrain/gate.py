@@ -14,7 +14,7 @@ from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Met
 from distfms.registry import Registry
 from distfms.report.formatting import measure_title
 from distfms.retrain.drift import Summaries
-from distfms.runs.driver import describe_inputs
+from distfms.runs.facts import describe_inputs
 from distfms.runs.finished import read_version
 from distfms.runs.prepare import Prepared
 from distfms.spec import GateSection

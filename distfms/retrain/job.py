@@ -32,10 +32,11 @@ from distfms.retrain.gate import (
 )
 from distfms.retrain.refusal import Refusal
 from distfms.runs.context import RunContext
-from distfms.runs.driver import keep_last, run_prepared
+from distfms.runs.driver import run_prepared
 from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run, packed, well_formed
 from distfms.runs.folder import INPUTS, MANIFEST
+from distfms.runs.job_folder import keep_last
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.spec import GateSection, RetrainSection
@@ -142,7 +143,7 @@ def retrain(
     retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
     result = run_prepared(replace(prepared, after=retraining.step), None, say, progress, on_silence)
     outcome = _promote(retraining, registry, result.folder, say)
-    keep_last(spec, result.folder, registry)
+    keep_last(prepared.root / spec.name, spec.output.keep_runs, result.folder, registry)
     return outcome
 
 

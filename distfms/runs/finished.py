@@ -11,11 +11,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from io import BytesIO
 from numbers import Real
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
@@ -31,33 +28,22 @@ from distfms.runs.folder import (
     MANIFEST,
     Manifest,
     RunFolder,
+    each_run,
     parse_json,
     parse_manifest,
     read_manifest,
     write_atomic,
 )
-from distfms.spec import expand_variables, expanded, parse_yaml
+from distfms.spec import expanded, parse_yaml
 from distfms.stats.base import from_bytes
-from distfms.store.places import Location, absolute, locate, read_each, read_regular, reading
-from distfms.store.remote import RemotePath, is_url
+from distfms.store.places import Location, absolute, locate, read_regular, reading
+from distfms.store.remote import RemotePath
 
 if TYPE_CHECKING:
     from distfms.registry import Registry, Version
 
 PREFIX = "registry:"
 _NAMED = re.compile(r"([^@]+)(?:@([0-9]{1,8}))?")
-
-
-def open_registry(
-    named: str | os.PathLike[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    default: str = "runs/registry",
-) -> Registry:
-    """Return the registry at a path or URL, else the environment's, else the default."""
-    from distfms.registry import VARIABLE, Registry
-
-    place = expand_variables(os.fspath(named or os.environ.get(VARIABLE) or default))
-    return Registry(locate(place, expanded(storage_options or {}) if is_url(place) else None))
 
 
 def parse_model(text: str) -> tuple[str, int | None]:
@@ -191,6 +177,8 @@ def read_run(
         If remote storage does not answer.
     """
     if isinstance(run, str) and run.startswith(PREFIX):
+        from distfms.registry import open_registry
+
         return read_version(open_registry(registry, storage_options), *parse_model(run))[1]
     path = find_run(run, storage_options)
     manifest = read_manifest(path)
@@ -283,10 +271,9 @@ def find_run(run: Run, storage_options: Mapping[str, Any] | None = None) -> Loca
     with reading(path):
         if path.name != LATEST and (path / MANIFEST).exists():
             return path
-        for folder, payload in read_each(base, MANIFEST):
-            with suppress(SpecError):
-                if folder.name != LATEST and parse_manifest(folder, payload).status == "done":
-                    return folder
+        for folder, manifest in each_run(base):
+            if folder.name != LATEST and manifest.status == "done":
+                return folder
     return path
 
 
@@ -341,68 +328,3 @@ def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Locati
                 stage.files[target.name] = hashlib.sha256(page).hexdigest()
         folder.update(stages=[stage.model_dump() for stage in stages])
     return target
-
-
-# --- telling MLflow, whose own settings say where it keeps what it is told -----------------------
-
-
-_ARTEFACTS = (
-    "spec.yaml",
-    MANIFEST,
-    INPUTS,
-    "selection.json",
-    "model.json",
-    "weights.npz",
-    "metrics.json",
-    "report.html",
-)
-
-
-def require_tracker(tracker: str) -> Any:
-    """Import the package of a tracker.
-
-    Raises
-    ------
-    SpecError
-        If it is not installed.
-    """
-    try:
-        return import_module(tracker)
-    except ImportError as error:
-        raise SpecError(
-            f"`output.tracking: {tracker}` needs a package that this Python lacks ({error}). "
-            f"Install it (pip install 'distfms[{tracker}]'), or leave the key out."
-        ) from error
-
-
-def track(tracker: str, experiment: str, folder: Location) -> None:
-    """Log a finished run: options as parameters, numbers as metrics, files as artefacts."""
-    mlflow = require_tracker(tracker)
-    text = (folder / "spec.yaml").read_bytes().decode()
-    parameters = {
-        _name(key): str(value)[:6000] for key, value in flat(parse_yaml(text, "")).items()
-    }
-    _, run = open_run(folder)
-    mlflow.set_experiment(experiment)
-    with mlflow.start_run(run_name=folder.name), TemporaryDirectory() as scratch:
-        mlflow.set_tags({"distfms.run": str(folder), "distfms.identity": run.manifest["identity"]})
-        mlflow.log_params(parameters)
-        mlflow.log_metrics(_numbers(run.metrics))
-        for name in _ARTEFACTS:
-            with suppress(FileNotFoundError):
-                (Path(scratch) / name).write_bytes((folder / name).read_bytes())
-        mlflow.log_artifacts(scratch)
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the single numbers of nested metrics."""
-    return {
-        _name(key): float(value)
-        for key, value in flat(metrics).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-
-
-def _name(key: str) -> str:
-    """Return a name that MLflow accepts."""
-    return re.sub(r"[^\w\-. /]", "_", key, flags=re.ASCII)[:250]

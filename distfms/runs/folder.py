@@ -24,7 +24,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import numpy as np
@@ -122,62 +122,19 @@ def parse_manifest(folder: Location, payload: bytes) -> Manifest:
     return manifest
 
 
-def choose_folder(
-    named: Location | None, base: Location, identity: str, say: Callable[[str], None]
-) -> Location:
-    """Return the named folder, that of an unfinished run of the same identity, or a new one.
+def each_run(
+    base: Location, ending: str = "", say: Callable[[str], None] = lambda line: None
+) -> Iterator[tuple[Location, Manifest]]:
+    """Yield the runs below a folder whose names have an ending, with their manifests, last first.
 
-    ``base`` is the folder of all runs of the job; ``say`` is told of damaged runs that are skipped.
+    Damaged ones, of which `say` is told, and what is no run, are passed over.
     """
-    if named is not None:
-        with places.reading(named):
-            _refuse_foreign(named, identity)
-        return named
     with places.reading(base):
-        return _unfinished_or_new(base, identity, say)
-
-
-def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]) -> Location:
-    """Return the latest unfinished run of an identity below a folder, or the place of a new one.
-
-    The names of runs ascend, also of those that begin in the same second, and end with the
-    beginning of their identity.
-    """
-    ending = f"-{identity[:8]}"
-    for path, content in places.read_each(base, MANIFEST, ending):
-        try:
-            manifest = parse_manifest(path, content)
-        except SpecError as error:
-            # Such a run stays as it is, and is in nobody's way.
-            say(f"Note: skipping the run {path}. {error}")
-            continue
-        if manifest.identity == identity and manifest.status != "done":
-            return path
-    taken = set[str]()
-    moment = datetime.now(UTC)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        taken = {path.name.rpartition("-")[0] for path in base.iterdir()}
-    while True:
-        stamp = moment.strftime("%Y-%m-%dT%H-%M-%SZ")
-        path = base / f"{stamp}{ending}"
-        if stamp not in taken and not path.exists():
-            return path
-        moment += timedelta(seconds=1)
-
-
-def _refuse_foreign(out: Location, identity: str) -> None:
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise SpecError(f"--out {out} is a file. Name a folder.")
-    manifest = read_manifest(out)
-    if manifest is not None and manifest.identity != identity:
-        raise SpecError(
-            f"The run folder {out} belongs to another spec or other data (identity "
-            f"{manifest.identity[:8]}, not {identity[:8]}). Choose another folder with --out."
-        )
-    if manifest is None and any(not path.name.startswith(".") for path in out.iterdir()):
-        raise SpecError(f"--out {out} holds files that no run wrote. Name an empty or new folder.")
+        for path, payload in places.read_each(base, MANIFEST, ending):
+            try:
+                yield path, parse_manifest(path, payload)
+            except SpecError as error:
+                say(f"Note: skipping the run {path}. {error}")
 
 
 def now() -> str:
@@ -223,10 +180,15 @@ def encode(name: str, content: Any) -> bytes:
     Numbers in JSON are unrounded; NaN and infinities, which JSON does not have, become ``null``.
     """
     if name.endswith(".json"):
-        return to_json(content, indent=1) + b"\n"
+        return encode_json(content)
     if name.endswith(".npz"):
         return to_bytes(content)
     return str(content).encode()
+
+
+def encode_json(content: Any) -> bytes:
+    """Return the bytes of a JSON file."""
+    return to_json(content, indent=1) + b"\n"
 
 
 def to_json(content: Any, indent: int | None = None) -> bytes:
@@ -331,7 +293,7 @@ class RunFolder:
     def update(self, **entries: Any) -> Manifest:
         """Set entries of the manifest and write it, if the fence allows."""
         self.require_claim()
-        payload = encode(MANIFEST, {**self.manifest().content(), **entries})
+        payload = encode_json({**self.manifest().content(), **entries})
         write_atomic(self.path / MANIFEST, payload)
         self._manifest = parse_manifest(self.path, payload)
         return self._manifest

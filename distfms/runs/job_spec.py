@@ -15,7 +15,6 @@ from pydantic import Field, field_validator, model_validator
 from distfms.errors import SpecError, nearest, plain_name
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.tuning import AUTO_FOLDS, checked_grid, options_to_tune
-from distfms.runs.finished import open_registry
 from distfms.runs.folder import LATEST
 from distfms.spec import (
     DataSection,
@@ -136,15 +135,15 @@ class JobSpec:
     def place(self, out: str | Path | None = None) -> Location:
         """Return the place of all runs, or of one that is named; storage is not asked."""
         text = expand_variables(self.output.path) if out is None else str(out)
-        return locate(text, expanded(self.output.storage_options) if is_url(text) else None)
+        options = expanded(self.output.storage_options) if is_url(text) else None
+        return locate(text, options)
 
     def registry(self, named: str | None = None) -> Registry:
         """Return the registry that is named, or else the environment's, or the spec's."""
-        return open_registry(
-            named,
-            self.output.storage_options,
-            self.output.registry or f"{self.output.path.rstrip('/')}/registry",
-        )
+        from distfms.registry import open_registry
+
+        beside = f"{self.output.path.rstrip('/')}/registry"
+        return open_registry(named, self.output.storage_options, self.output.registry or beside)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the resolved spec, every default written out."""

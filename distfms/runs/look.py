@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -233,32 +232,6 @@ def answers_on_one_scale(look: Look) -> list[Column]:
             by_scale.setdefault((column.levels[0], column.levels[-1]), []).append(column)
     most = max(by_scale.values(), key=len, default=[])
     return most if len(most) >= _FEWEST_QUESTIONS else []
-
-
-def nearly_numbers_in(dataset: Dataset, names: Sequence[str]) -> list[str]:
-    """Return what users should know of columns whose first rows are numbers but for a few."""
-    if not names:
-        return []
-    table = _first_rows(dataset, names)
-    columns = [table.column(name).combine_chunks() for name in names]
-    return [text for text in map(nearly_numbers, names, columns) if text]
-
-
-def levels_in(dataset: Dataset, name: str) -> tuple[int, int]:
-    """Count the first values of a column of texts that are there, and those that differ."""
-    values = _first_rows(dataset, [name]).column(name).drop_null()
-    return len(values), len(values.unique())
-
-
-def _first_rows(dataset: Dataset, names: Sequence[str]) -> pa.Table:
-    """Read some columns of the first rows."""
-    reader = dataset.reader
-    partition = dataset.partitions[0]
-    first = reader.each_batch(
-        partition, names, lambda rows_reader, piece: rows_reader.read(piece, names)
-    )
-    with closing(first):
-        return next(first).slice(0, _ROWS)
 
 
 def _column(name: str, values: pa.Array) -> Column:

@@ -93,7 +93,7 @@ def predict_file(
     storage_options : mapping, optional
         Passed to fsspec for those of these places that are URLs.
     registry : path or URL, optional
-        See :func:`distfms.runs.finished.open_registry`.
+        See :func:`distfms.registry.open_registry`.
 
     Returns
     -------

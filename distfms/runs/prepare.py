@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
-from distfms.data.rows.roles import index_columns, is_categorical
 from distfms.engine.memory import n_processors
 from distfms.errors import SpecError
 from distfms.methods import load_method
@@ -21,11 +19,10 @@ from distfms.report.formatting import option_text
 from distfms.runs.auto_folds import make_job
 from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say, silent
-from distfms.runs.finished import require_tracker
+from distfms.runs.first_rows import remarks
 from distfms.runs.inputs import Origin, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.look import levels_in, nearly_numbers_in
-from distfms.runs.projection import Projection, project_job
+from distfms.runs.tracking import require_tracker
 from distfms.store.places import Location
 
 
@@ -76,14 +73,6 @@ class Prepared:
             reasons.append(f"{'' if yes else 'not '}for {work} ({why})")
         return "; ".join(reasons) or "none"
 
-    def projection(self, workers: int | None = None) -> Projection:
-        """Project what the run will read, hold and write."""
-        return project_job(self.spec.engine, self.job, workers)
-
-
-#: Classes from which texts may be none.
-_MANY_CLASSES = 20
-
 
 def prepare(
     spec: JobSpec, say: Say = silent, opened: tuple[Inputs, Origin] | None = None
@@ -122,45 +111,6 @@ def prepare(
             f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
             "learns from the rows themselves. Use `forget: all` or a `window`."
         )
-    notes += [
-        f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
-        "in `features`."
-        for name in index_columns(inputs.train.schema)
-        if name not in job.columns and not any(fnmatchcase(name, p) for p in spec.data.exclude)
-    ]
-    _refuse_many_classes(inputs)
-    notes += _nearly_numbers(inputs, job)
+    notes += remarks(inputs, job.columns)
     origin = replace(origin, notes=(*origin.notes, *notes))
     return Prepared(spec, root, origin, method, job, identity)
-
-
-def _refuse_many_classes(inputs: Inputs) -> None:
-    """Refuse a target of texts of which hardly two are the same: they are no classes."""
-    section = inputs.section
-    schema = inputs.train.schema
-    targets = [name for name in section.target if name in schema.names]
-    for name in targets:
-        if not is_categorical(schema.field(name).type):
-            continue
-        n_rows, n_levels = levels_in(inputs.train, name)
-        if n_levels > max(_MANY_CLASSES, n_rows / 2):
-            advice = " ".join(nearly_numbers_in(inputs.train, [name])) or (
-                "Name a column of classes or of numbers."
-            )
-            raise SpecError(
-                f"The target {name!r} holds texts of which {n_levels:,} of the first {n_rows:,} "
-                f"differ, so they are no classes. {advice}"
-            )
-
-
-def _nearly_numbers(inputs: Inputs, job: Job) -> list[str]:
-    """Return what users should know of text that a job reads, and that is nearly numbers."""
-    section = inputs.section
-    schema = inputs.train.schema
-    roles = {section.id, section.query, section.weight, *section.text}
-    names = [
-        name
-        for name in dict.fromkeys((*job.columns, *section.target))
-        if name not in roles and name in schema.names and is_categorical(schema.field(name).type)
-    ]
-    return nearly_numbers_in(inputs.train, names)

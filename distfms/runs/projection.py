@@ -96,13 +96,16 @@ class Projection:
         )
 
 
-def most_values(n_units: int, workers: int, units_per_task: int, processes: bool) -> int:
+def most_values(
+    n_units: int, workers: int, *, unit_bytes: int, value_bytes: int, processes: bool
+) -> int:
     """Return how many values of a map-reduce are held at the same time.
 
     At most ``workers + ⌈log2 n⌉`` values wait in the tree or are being computed; each worker has
     one more for the output of a running merge, and log2 of the units of a task for the subtrees
     that it has finished. Those of processes also travel pickled, through the driver.
     """
+    units_per_task = batch_size(n_units, workers, unit_bytes=unit_bytes, value_bytes=value_bytes)
     busy = min(workers, n_units)
     waiting = min(n_units, busy + math.ceil(math.log2(n_units)))
     of_tasks = busy * (1 + math.ceil(math.log2(units_per_task)))
@@ -130,15 +133,16 @@ def project_job(engine: EngineSection, job: Job, workers: int | None = None) -> 
     most = max(_CACHE_FREELY_BYTES, files_bytes)
     cached = next(kind for kind, n in kinds.items() if n * value_bytes <= most)
     workers = workers or engine.workers or n_processors()
-    largest = max(p.held_bytes for p in partitions)
     units_bytes = sum(nlargest(workers, (partition.held_bytes for partition in partitions)))
     units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
     n_files = sum(len(dataset.files) for dataset in job.inputs.datasets)
-    units_per_task = batch_size(
-        len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
+    n_values = most_values(
+        len(partitions),
+        workers,
+        unit_bytes=max(p.held_bytes for p in partitions),
+        value_bytes=value_bytes,
+        processes=engine.processes,
     )
-    processes = engine.processes
-    n_values = most_values(len(partitions), workers, units_per_task, processes)
     program_bytes = LOCAL_BYTES if engine.kind == "local" else PROCESS_BYTES
     return Projection(
         n_rows=sum(p.n_rows for p in partitions),
@@ -149,7 +153,7 @@ def project_job(engine: EngineSection, job: Job, workers: int | None = None) -> 
         workers=workers,
         units_bytes=max(units_bytes, workers * job.task_bytes),
         files_bytes=FILE_BYTES * max(n_files, len(partitions)),
-        processes_bytes=program_bytes * (1 + workers if processes else 1),
+        processes_bytes=program_bytes * (1 + workers if engine.processes else 1),
         value_bytes=value_bytes,
         values_bytes=value_bytes * n_values,
         limit=engine.memory,

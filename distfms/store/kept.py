@@ -23,6 +23,7 @@ from distfms.store.places import (
     Location,
     file_entry,
     files_below,
+    hangs,
     is_temporary,
     locked_file,
     remove_tree,
@@ -303,6 +304,18 @@ class _Entry:
             if mark is None or mark.modified_s <= self.used_s:
                 (self.place / _MARK).unlink(missing_ok=True)
                 remove_tree(self.place)
+
+
+@contextlib.contextmanager
+def pruned(folder: Location, max_bytes: int) -> Iterator[None]:
+    """Prune a folder when the block ends, also badly, unless its storage does not answer."""
+    try:
+        yield
+    except Exception as error:
+        if not hangs(error):
+            prune(folder, max_bytes)
+        raise
+    prune(folder, max_bytes)
 
 
 def prune(folder: Location, max_bytes: int = MAX_BYTES) -> int:

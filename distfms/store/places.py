@@ -313,7 +313,8 @@ def files_below(folder: Location, pattern: str | None = None) -> list[File]:
         names = glob.glob(pattern or "**", root_dir=folder, recursive=True, include_hidden=hidden)
         entries = [_local_entry(folder, Path(name).as_posix()) for name in names]
     else:
-        entries = _remote_entries(folder, pattern)
+        infos = folder.infos(pattern)
+        entries = [_remote_entry(folder / name, name, info) for name, info in infos.items()]
     return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.name)
 
 
@@ -337,28 +338,9 @@ def _local_entry(folder: Path, name: str) -> File | None:
     return File(name, status.st_size, status.st_mtime, stamp, place, state=state)
 
 
-def _remote_entries(folder: RemotePath, pattern: str | None) -> list[File | None]:
-    inside = folder.inside
-    ask = ("find", inside) if pattern is None else ("glob", f"{inside}/{pattern}")
-    try:
-        infos = folder.ask(*ask, detail=True, limit_s=5 * REQUEST_S)
-    except FileNotFoundError:
-        return []
-    start = len(inside) + 1
-    entries = []
-    for key, info in infos.items():
-        name = key[start:]
-        # A key that ends in a slash only marks a folder, as consoles and Hadoop write them.
-        if name and not name.endswith("/"):
-            entries.append(_remote_entry(folder / name, name, info))
-    return entries
-
-
 def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> File | None:
     if info.get("type") != "file":
         return None
-    if info.get("size") is None:  # as in the listings of web servers
-        info = place.info()
     size = int(info.get("size") or 0)
     modified_s = _modified_s(info)
     return File(name, size, modified_s, stamp_of(info), place, state=etag_of(info))

@@ -153,6 +153,27 @@ class RemotePath:
         except FileNotFoundError:
             return {}
 
+    def infos(self, pattern: str | None = None) -> dict[str, Mapping[str, Any]]:
+        """Return what fsspec tells of each file below the folder, by its name relative to it.
+
+        Only of those that a pattern fits, where there is one.
+        """
+        inside = self.inside
+        question = ("find", inside) if pattern is None else ("glob", f"{inside}/{pattern}")
+        try:
+            told = self.ask(*question, detail=True, limit_s=5 * REQUEST_S)
+        except FileNotFoundError:
+            return {}
+        infos: dict[str, Mapping[str, Any]] = {}
+        for key, info in told.items():
+            name = key[len(inside) + 1 :]
+            # A key that ends in a slash only marks a folder, as consoles and Hadoop write them.
+            if info.get("type") != "file" or not name or name.endswith("/"):
+                continue
+            # Listings of web servers have no sizes.
+            infos[name] = (self / name).info() if info.get("size") is None else info
+        return infos
+
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield what is directly in the folder, in the order of names."""
         with suppress(FileNotFoundError):

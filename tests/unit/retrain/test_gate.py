@@ -11,7 +11,7 @@ import pytest
 from distfms.data.files.dataset import open_dataset
 from distfms.methods.frame.contract import Inputs
 from distfms.retrain.gate import changes_of, checked, gain_of
-from distfms.runs.driver import describe_inputs
+from distfms.runs.facts import describe_inputs
 from distfms.spec import DataSection, GateSection
 
 

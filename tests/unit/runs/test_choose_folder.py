@@ -8,7 +8,8 @@ import pytest
 from distfms.errors import SpecError
 from distfms.runs import folder as choosing
 from distfms.runs.finished import open_run
-from distfms.runs.folder import SCHEMA_VERSION, choose_folder
+from distfms.runs.folder import SCHEMA_VERSION
+from distfms.runs.job_folder import choose_folder
 from distfms.store.places import remove_tree
 
 IDENTITY = "0123456789abcdef"

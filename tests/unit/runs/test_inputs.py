@@ -1,5 +1,7 @@
+import pyarrow.parquet as pq
 import pytest
 
+from distfms.data.files.builtin import builtin_table
 from distfms.errors import DataError
 from distfms.runs.inputs import open_inputs
 from distfms.runs.job_spec import build_spec
@@ -50,3 +52,11 @@ def test_the_spec_of_a_run_has_the_section_that_the_job_reads_by(tmp_path, metho
     assert (data.target, data.id, data.folds) == (*roles, 5)
     again = prepare(build_spec(parse_yaml(prepared.spec.to_yaml(), "spec.yaml")))
     assert again.identity == prepared.identity
+
+
+def test_embedded_data_may_stand_beside_rows_without_labels(tmp_path):
+    pq.write_table(builtin_table("wine"), tmp_path / "wine.parquet")
+    content = {"name": "j", "method": "landmarks", "output": str(tmp_path / "runs")}
+    data = {"builtin": "wine", "unlabelled_path": str(tmp_path / "wine.parquet")}
+    job = prepare(build_spec({**content, "data": data})).job
+    assert job.inputs.unlabelled.n_rows == job.inputs.train.n_rows == 178
