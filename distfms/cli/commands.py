@@ -342,6 +342,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # What starts here stays, and plugins of models would be looked for in every installed package.
     gc.set_threshold(50_000)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # What Ray prints of nodes that are lost, errors say here; it is read when Ray is imported.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.umask(os.umask(0o022) | 0o002)  # not everybody may write to what a command leaves
     words = list(sys.argv[1:] if arguments is None else arguments)
     with lasting_output() as output:
