@@ -213,7 +213,7 @@ def _run(work: Any, keys: Sequence[Any], *values: Any) -> Any:
 # --- map-reduce over units with the same bits on every executor ----------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reduction:
     """The result of a map-reduce and what it took.
 
@@ -230,12 +230,12 @@ class Reduction:
         computed again.
     """
 
-    value: Any
-    n_computed: int
-    n_cached: int
-    bytes_read: int
-    n_retries: int
-    n_corrupt: int
+    value: Any = None
+    n_computed: int = 0
+    n_cached: int = 0
+    bytes_read: int = 0
+    n_retries: int = 0
+    n_corrupt: int = 0
 
 
 def map_reduce(
@@ -309,7 +309,8 @@ def map_reduce(
     packs = cache.packs([unit.key for unit in units]) if cache and finish_fn is None else None
     on_event({"event": "pass_started", "total": len(units)})
     graph = build_graph(units, runner, size, packs)
-    reduction = tally.reduction(executor.run_graph(graph, tally.notice, attempts))
+    reduction = tally.reduction
+    reduction.value = executor.run_graph(graph, tally.notice, attempts)
     on_event(
         {
             "event": "pass_finished",
@@ -323,29 +324,32 @@ def map_reduce(
 
 
 class _Tally:
-    """Turns reports, possibly repeated, into events with running counts."""
+    """Turns reports, possibly repeated, into counts and into events with those so far."""
 
     def __init__(self, units: Sequence[Unit], on_event: EventHandler) -> None:
+        self.reduction = Reduction()
         self._units = units
         self._on_event = on_event
-        self._reports: dict[int, UnitReport] = {}
-        self._n_cached = 0
-        self._n_bytes = 0
+        self._done = set[int]()
         self._is_unwritable = False
 
     def notice(self, report: UnitReport) -> None:
         """Take a report from the executor."""
-        if report.index in self._reports:
+        if report.index in self._done:
             return
-        self._reports[report.index] = report
+        self._done.add(report.index)
         unit = self._units[report.index]
+        counts = self.reduction
         if report.from_cache:
-            self._n_cached += 1
+            counts.n_cached += 1
         else:
-            self._n_bytes += unit.n_bytes
+            counts.n_computed += 1
+            counts.bytes_read += unit.n_bytes
         if report.n_retries:
+            counts.n_retries += report.n_retries
             self._on_event({"event": "retry", "key": unit.key, "n_retries": report.n_retries})
         if report.is_damaged:
+            counts.n_corrupt += 1
             self._on_event({"event": "cache_corrupt", "key": unit.key})
         if report.cache_error and not self._is_unwritable:
             self._is_unwritable = True
@@ -356,21 +360,9 @@ class _Tally:
                 "index": report.index,
                 "key": unit.key,
                 "from_cache": report.from_cache,
-                "done": len(self._reports),
+                "done": len(self._done),
                 "total": len(self._units),
-                "cached": self._n_cached,
-                "bytes": self._n_bytes,
+                "cached": counts.n_cached,
+                "bytes": counts.bytes_read,
             }
-        )
-
-    def reduction(self, value: Any) -> Reduction:
-        """Return a value with the counts of what was reported."""
-        reports = self._reports.values()
-        return Reduction(
-            value=value,
-            n_computed=len(reports) - self._n_cached,
-            n_cached=self._n_cached,
-            bytes_read=self._n_bytes,
-            n_retries=sum(report.n_retries for report in reports),
-            n_corrupt=sum(report.is_damaged for report in reports),
         )

@@ -16,7 +16,6 @@ from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import UnitReport, resumable
 from distfms.engine.host import Host
-from distfms.engine.memory import require_room
 from distfms.engine.tasks import POLL_S, LostError, Task, reports_of, values_of
 from distfms.errors import EngineError
 
@@ -149,11 +148,11 @@ class DaskExecutor(Executor):
         self._seats.remove(seat)
         seat.host.release()
 
-    def require_room(self, n_actors: int, actor_bytes: int) -> None:
-        """Raise SpecError where an actor takes more than the largest worker has."""
-        room = self._memory_bytes()
-        largest = max(room) if room and all(room) else None
-        require_room(actor_bytes, largest, "the largest worker of the Dask cluster")
+    def room(self, n_actors: int) -> tuple[int, int | None, str]:
+        """Return the memory limit of the largest worker; see `Tasks.room`."""
+        limits = self._memory_bytes()
+        largest = max(limits) if limits and all(limits) else None
+        return 1, largest, "the largest worker of the Dask cluster"
 
     def available_bytes(self) -> int | None:
         """Return the sum of the workers' memory limits, None when one has none."""
@@ -188,8 +187,8 @@ class DaskExecutor(Executor):
 
     def examine(self) -> dict[str, dict[str, str | None]]:
         """Return the versions of software on each worker."""
-        with self.asking(), warnings.catch_warnings(action="ignore"), nodes.by_value():
-            workers = self.client.run(nodes.examine, _SAME_VERSION).items()
+        with self.asking(), warnings.catch_warnings(action="ignore"):
+            workers = self.client.run(nodes.examiner(_SAME_VERSION)).items()
         return {f"Dask worker {worker} on {host}": there for worker, (host, there) in workers}
 
     def _submit_to(self, worker: str, function: Any, *arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import ATTEMPTS, EventHandler, ignore, resumable, times
 from distfms.engine.host import Host, dump, portable
-from distfms.engine.memory import available_bytes, n_processors, require_room
+from distfms.engine.memory import available_bytes, n_processors
 from distfms.engine.pool import ActorPool
 from distfms.engine.tasks import LostError, Task
 from distfms.errors import EngineError
@@ -78,10 +78,9 @@ class LocalExecutor(Executor):
         """End a process."""
         seat.end()
 
-    def require_room(self, n_actors: int, actor_bytes: int) -> None:
-        """Raise SpecError where the actors together take more than is free."""
-        room = available_bytes()
-        require_room(actor_bytes * n_actors, room, "this machine", f"{n_actors} actors")
+    def room(self, n_actors: int) -> tuple[int, int | None, str]:
+        """Return what is free for all actors together; see `Tasks.room`."""
+        return n_actors, available_bytes(), "this machine"
 
     def available_bytes(self) -> int | None:
         """Return the memory free for this process and its children."""
@@ -211,10 +210,6 @@ class _Here(LocalExecutor):
 
     def leave(self, seat: Any) -> None:
         """Leave a host to itself."""
-
-    def require_room(self, n_actors: int, actor_bytes: int) -> None:
-        """Raise SpecError where the actor takes more than is free."""
-        require_room(actor_bytes, available_bytes(), "this machine")
 
 
 class SerialPool(ActorPool):

@@ -38,9 +38,11 @@ def available_bytes(root: str | Path = "/") -> int:
     return max(0, min(psutil.virtual_memory().available, *left))
 
 
-def require_room(needed: int, available: int | None, where: str, who: str = "one actor") -> None:
-    """Raise SpecError, with the numbers, for actors that do not fit."""
+def require_room(actor_bytes: int, n_actors: int, available: int | None, where: str) -> None:
+    """Raise SpecError, with the numbers, for actors that do not fit beside one another."""
+    needed = actor_bytes * n_actors
     if available is not None and needed > available:
+        who = "one actor" if n_actors == 1 else f"{n_actors} actors"
         raise SpecError(
             f"The state of {who} needs about {format_bytes(needed)} of memory, but {where} has "
             f"{format_bytes(available)} for it. Use fewer actors on one machine, or machines with "

@@ -1,52 +1,43 @@
-"""What a node of a cluster says about itself, and what it lacks.
-
-This module is pickled by value to nodes that may lack distfms or have another version of it, so
-`examine` uses the standard library only.
-"""
+"""What a node of a cluster says about itself, and what it lacks."""
 
 from __future__ import annotations
 
 import logging
 import os
-import platform
 import socket
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 
 from distfms.errors import EngineError
 
 
-def examine(packages: Sequence[str]) -> tuple[str, dict[str, str | None]]:
-    """Return the host, and the versions of Python and of packages, None for missing ones."""
-    versions: dict[str, str | None] = {"Python": platform.python_version().rpartition(".")[0]}
-    for name in packages:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
-    return platform.node(), versions
+def examiner(packages: Sequence[str]) -> Callable[[], tuple[str, dict[str, str | None]]]:
+    """Return a function that says the host, and its versions of Python and of packages.
 
+    It travels by value, as a function within another does, and needs the standard library only:
+    a node may lack distfms, or have another version of it. What is missing has the version None.
+    """
 
-@contextmanager
-def by_value() -> Iterator[None]:
-    """Pickle this module by value while the context is open."""
-    import cloudpickle
+    def examine() -> tuple[str, dict[str, str | None]]:
+        import platform
+        from importlib import metadata
 
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        versions: dict[str, str | None] = {"Python": platform.python_version().rpartition(".")[0]}
+        for name in packages:
+            try:
+                versions[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                versions[name] = None
+        return platform.node(), versions
+
+    return examine
 
 
 def require_same(
     packages: Sequence[str], on_nodes: Mapping[str, Mapping[str, str | None]], cluster: str
 ) -> None:
     """Raise EngineError unless Python and packages are the same on all nodes as here."""
-    _, versions = examine(packages)
+    _, versions = examiner(packages)()
     differences: dict[str, str] = {}
     for name, there in on_nodes.items():
         for package, version in versions.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 from distfms.engine.graph import EventHandler, resumable, times
 from distfms.engine.host import Host, Reply, dump
+from distfms.engine.memory import require_room
 from distfms.engine.tasks import Closing, LostError, Task, Tasks
 from distfms.errors import EngineError, SpecError
 
@@ -100,7 +101,7 @@ class ActorPool(Closing):
     ) -> None:
         if n_actors < 1:
             raise SpecError(f"A pool needs at least 1 actor; there are {n_actors}.")
-        tasks.require_room(n_actors, actor_bytes)
+        require_room(actor_bytes, *tasks.room(n_actors))
         self.name = name
         self.n_actors = n_actors
         self.counts = PoolCounts()

@@ -10,7 +10,7 @@ from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import Leaf, UnitReport
 from distfms.engine.host import Host
-from distfms.engine.memory import available_bytes, require_room
+from distfms.engine.memory import available_bytes
 from distfms.engine.ray_session import RaySession
 from distfms.engine.tasks import LostError, Task, values_of
 
@@ -139,10 +139,10 @@ class RayExecutor(Executor):
 
         return request if len(request) <= _INLINE_BYTES else ray.put(request)
 
-    def require_room(self, n_actors: int, actor_bytes: int) -> None:
-        """Raise SpecError where an actor takes more than the largest node has."""
+    def room(self, n_actors: int) -> tuple[int, int | None, str]:
+        """Return the memory of the largest node; see `Tasks.room`."""
         largest = max(self.session.memory_bytes().values())
-        require_room(actor_bytes, largest, "the largest node of the Ray cluster")
+        return 1, largest, "the largest node of the Ray cluster"
 
     def available_bytes(self) -> int | None:
         """Return the memory for tasks over all nodes; for a cluster here, what is free of it."""

@@ -135,10 +135,10 @@ class RaySession:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         living = [node["NodeID"] for node in self.living_nodes()]
-        with nodes.by_value():
-            task = ray.remote(num_cpus=0, max_retries=ATTEMPTS - 1)(nodes.examine)
-            seats = [NodeAffinitySchedulingStrategy(node, soft=False) for node in living]
-            asked = [task.options(scheduling_strategy=s).remote(_SAME_VERSION) for s in seats]
+        examine = nodes.examiner(_SAME_VERSION)
+        task = ray.remote(num_cpus=0, max_retries=ATTEMPTS - 1)(examine)
+        seats = [NodeAffinitySchedulingStrategy(node, soft=False) for node in living]
+        asked = [task.options(scheduling_strategy=seat).remote() for seat in seats]
         try:
             answers = ray.get(asked, timeout=_PROBE_S)
         except ray.exceptions.RayError as error:

@@ -126,8 +126,11 @@ class Tasks(Closing):
         """End a seat at once, whatever it does."""
 
     @abstractmethod
-    def require_room(self, n_actors: int, actor_bytes: int) -> None:
-        """Raise SpecError where actors do not fit into memory."""
+    def room(self, n_actors: int) -> tuple[int, int | None, str]:
+        """Return how many of so many actors share some memory, how much, and what has it.
+
+        None where it is not known.
+        """
 
     def share(self, request: bytes) -> Any:
         """Prepare an argument that goes to several seats, so that it travels once."""

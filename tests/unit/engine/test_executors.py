@@ -130,7 +130,7 @@ def _state_and_process(state, message):
 
 def test_each_difference_is_told_once(monkeypatch):
     here = {"Python": "3.11", "distfms": "1", "dask": "2", "numpy": "5"}
-    monkeypatch.setattr(nodes, "examine", lambda packages: ("here", here))
+    monkeypatch.setattr(nodes, "examiner", lambda packages: lambda: ("here", here))
     there = here | {"Python": "3.12", "distfms": None, "numpy": "6"}
     with pytest.raises(EngineError) as error:
         nodes.require_same((), {"node a": there, "node b": there}, "The cluster at x")
