@@ -15,7 +15,6 @@ from distfms.data.files.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.graph import Unit, UnitReport
-from distfms.engine.local import SerialPool
 from distfms.engine.pool import NO_GAIN, ON_RAY, ActorPool
 from distfms.methods.frame.contract import Inputs, PartialReader
 from distfms.methods.frame.passes import shards_of
@@ -236,6 +235,8 @@ class RunContext:
             + shard_bytes * -(-n_shards // (1 if is_serial else n_actors)),
         }
         if is_serial:
+            from distfms.engine.local import SerialPool
+
             pool: ActorPool = SerialPool(**options)
         else:
             pool = self.executor.pool(n_actors, **options)

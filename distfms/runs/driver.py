@@ -28,7 +28,6 @@ from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection, project_job
 from distfms.runs.steps import Steps
-from distfms.runs.tracking import track
 from distfms.store.kept import KEPT, pruned
 from distfms.store.places import Location, hangs, missing_folders, reading, remove_tree
 from distfms.store.remote import RemotePath
@@ -131,6 +130,8 @@ def run_prepared(
                 record.fail(error, keep=_end_badly(run, error, new_folders))
                 raise
             if spec.output.tracking is not None:
+                from distfms.runs.tracking import track
+
                 failure = track(spec.output.tracking, spec.name, path)
                 if failure:
                     record.note(failure)

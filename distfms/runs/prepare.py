@@ -22,7 +22,6 @@ from distfms.runs.events import Say, silent
 from distfms.runs.first_rows import remarks
 from distfms.runs.inputs import Origin, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.tracking import require_tracker
 from distfms.store.places import Location
 
 
@@ -86,6 +85,8 @@ def prepare(
     SpecError, DataError
     """
     if spec.output.tracking is not None:
+        from distfms.runs.tracking import require_tracker
+
         require_tracker(spec.output.tracking)
     root = spec.place()
     method = load_method(spec.method)

@@ -168,10 +168,12 @@ class RemotePath:
         for key, info in told.items():
             name = key[len(inside) + 1 :]
             # A key that ends in a slash only marks a folder, as consoles and Hadoop write them.
-            if info.get("type") != "file" or not name or name.endswith("/"):
+            is_mark = not name or name.endswith("/")
+            if is_mark or info.get("type") != "file":
                 continue
-            # Listings of web servers have no sizes.
-            infos[name] = (self / name).info() if info.get("size") is None else info
+            infos[name] = info
+            if info.get("size") is None:  # as in the listings of web servers
+                infos[name] = (self / name).info()
         return infos
 
     def iterdir(self) -> Iterator[RemotePath]:
