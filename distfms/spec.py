@@ -232,9 +232,7 @@ class DataSection(Section):
         if self.path is None:
             raise ValueError("`long` describes the files of `path`; set `path`")
         if self.test_path is not None:
-            raise ValueError(
-                "`test_path` cannot be combined with `long`; hold objects out with `test`"
-            )
+            raise ValueError("with `long` leave `test_path` out; hold objects out with `test`")
         if self.target not in ((), (long.target,)):
             raise ValueError("with `long` the label is `long.label`; leave `target` out")
         if self.id not in (None, long.object):

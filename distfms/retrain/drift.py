@@ -139,10 +139,7 @@ def drift_of(
     n_before = len(before.keys)
     single = before.quantities(reference)
     n_observed = (~np.isnan(single)).sum(axis=1)
-    centre = np.nansum(single, axis=1) / np.maximum(n_observed, 1)
-    squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
-    deviation = np.sqrt(squares / np.maximum(n_observed - 1, 1))
-    half = student_t(LEVEL, max(n_before - 1, 1)) * deviation
+    half = student_t(LEVEL, max(n_before - 1, 1)) * _deviation(single, n_observed)
     origin = reference.quantities(reference)
     usual = before.typical_weight()
     moved = {}
@@ -155,6 +152,14 @@ def drift_of(
         half_width = np.where(n_observed > 1, half * np.sqrt(variance), np.nan)
         moved[name] = (shift[:, 0], half_width)
     return moved
+
+
+def _deviation(values: np.ndarray, n_observed: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each row's values but NaN, 0 of fewer than two."""
+    centre = np.nansum(values, axis=1) / np.maximum(n_observed, 1)
+    squares = np.nansum((values - centre[:, None]) ** 2, axis=1)
+    deviation: np.ndarray = np.sqrt(squares / np.maximum(n_observed - 1, 1))
+    return deviation
 
 
 def same_rows(before: Summaries | None, now: Summaries | None, file: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -323,44 +323,61 @@ def checked(
 
     Each has its ``text``, what was ``found`` in words, and whether it ``holds``.
     """
-    conditions: list[dict[str, Any]] = []
+    of_drift = () if gate.max_drift is None or drift is None else _of_drift(gate.max_drift, drift)
+    return [*_of_rows(gate, changes), *_of_losses(gate, compared), *of_drift]
 
-    def require(text: str, finding: str, holds: bool) -> None:
-        conditions.append({"text": text, "found": finding, "holds": holds})
 
+def _condition(text: str, finding: str, holds: bool) -> dict[str, Any]:
+    return {"text": text, "found": finding, "holds": holds}
+
+
+_NEW_ROWS = "at least {:,} rows in new and changed files"
+_LOST_ROWS = "at most {:.1%} of the rows behind the current model lost"
+_NO_WORSE = "{} on {} rows at most {:.2%} worse"
+_BETTER = "{} on {} rows better by at least {:.2%}"
+
+
+def _of_rows(gate: GateSection, changes: Json) -> Iterator[dict[str, Any]]:
     if changes["new"] or changes["changed"]:
         n_rows = changes["n_new_rows"]
-        text = f"at least {gate.min_rows:,} rows in new and changed files"
-        require(text, f"{n_rows:,} new rows", n_rows >= gate.min_rows)
+        text = _NEW_ROWS.format(gate.min_rows)
+        yield _condition(text, f"{n_rows:,} new rows", n_rows >= gate.min_rows)
     lost = changes["n_lost_rows"] / max(changes["n_before"], 1)
     finding = f"{lost:.1%} of its rows lost"
     if lost > gate.max_lost:
         options = " ".join(f"--accept {name}" for name in changes["lost"][:_NAMED])
         finding += f". If that is meant: distfms retrain SPEC {options}"
-    most = f"at most {gate.max_lost:.1%} of the rows behind the current model lost"
-    require(most, finding, lost <= gate.max_lost)
+    yield _condition(_LOST_ROWS.format(gate.max_lost), finding, lost <= gate.max_lost)
+
+
+def _of_losses(gate: GateSection, compared: Sequence[Json]) -> Iterator[dict[str, Any]]:
     for entry in compared:
-        gain = entry["gain"]
-        metric = measure_title(entry["metric"])
-        rows = f"{entry['rows'].replace('_', '-')} rows"
-        finding = f"{metric} {_in_words(gain)} on {rows}"
-        worse = f"{metric} on {rows} at most {gate.max_regression:.2%} worse"
-        require(worse, finding, gain >= -gate.max_regression)
-        if gate.min_gain is not None and entry["rows"] == gate.on:
-            better = f"{metric} on {rows} better by at least {gate.min_gain:.2%}"
-            require(better, finding, gain >= gate.min_gain)
+        yield from _of_loss(gate, entry)
     if gate.min_gain is not None and gate.on not in [entry["rows"] for entry in compared]:
         rows = gate.on.replace("_", "-")
-        require(f"better by at least {gate.min_gain:.2%} on {rows} rows", f"no {rows} row", False)
-    if gate.max_drift is None or drift is None:
-        return conditions
-    bound = f"no column drifts by more than {gate.max_drift:g} in any new file"
+        text = f"better by at least {gate.min_gain:.2%} on {rows} rows"
+        yield _condition(text, f"no {rows} row", False)
+
+
+def _of_loss(gate: GateSection, entry: Json) -> Iterator[dict[str, Any]]:
+    gain = entry["gain"]
+    least = gate.min_gain
+    metric = measure_title(entry["metric"])
+    rows = entry["rows"].replace("_", "-")
+    finding = f"{metric} {_in_words(gain)} on {rows} rows"
+    text = _NO_WORSE.format(metric, rows, gate.max_regression)
+    yield _condition(text, finding, gain >= -gate.max_regression)
+    if least is not None and entry["rows"] == gate.on:
+        yield _condition(_BETTER.format(metric, rows, least), finding, gain >= least)
+
+
+def _of_drift(most: float, drift: Json) -> Iterator[dict[str, Any]]:
+    bound = f"no column drifts by more than {most:g} in any new file"
     shift = _DRIFTED[drift["quantity"]].format(drift["column"], drift["largest"])
-    require(bound, f"{shift} in {drift['name']}", drift["largest"] <= gate.max_drift)
+    yield _condition(bound, f"{shift} in {drift['name']}", drift["largest"] <= most)
     if drift["refused"]:
         text = "no file refused before, unless fixed or accepted (--accept FILE)"
-        require(text, f"{', '.join(drift['refused'])} drifted when last seen", False)
-    return conditions
+        yield _condition(text, f"{', '.join(drift['refused'])} drifted when last seen", False)
 
 
 #: What drifted how far, in words.

@@ -196,12 +196,14 @@ def _is_query(column: Column, n_rows: int) -> bool:
 def _numbered(table: pa.Table, columns: dict[str, Column]) -> dict[str, list[str]]:
     """Return columns of judgments by attribute, where they are numbered and alike."""
     names = [name for name, column in columns.items() if column.kind == "number"]
-    by_base: dict[str, list[str]] = {}
+    by_attribute: dict[str, list[str]] = {}
     for name in names:
-        base, mark, number = name.rpartition("__")
-        if mark and number.isdigit():
-            by_base.setdefault(base, []).append(name)
-    several = {base: judgments for base, judgments in by_base.items() if len(judgments) > 1}
+        attribute, _, number = name.rpartition("__")
+        if attribute and number.isdigit():
+            by_attribute.setdefault(attribute, []).append(name)
+    several = {
+        attribute: judgments for attribute, judgments in by_attribute.items() if len(judgments) > 1
+    }
     if several:
         return several
     numbered = [name for name in names if re.search(r"[0-9]\)?$", name)]
@@ -317,21 +319,29 @@ def _is_scale(numbers: np.ndarray) -> bool:
 def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:
     """Return the roles of columns where each row is one judgment; nothing where it is not."""
     roles: dict[str, str] = {}
+    free = dict(columns)
+
+    def take(role: str, name: str | None) -> None:
+        if name is not None:
+            roles[role] = name
+            del free[name]
+
     for role, pattern in (("attribute", _ATTRIBUTE), ("worker", _JUDGE), ("object", _OBJECT)):
-        for name in columns:
-            if name not in roles.values() and pattern.fullmatch(name):
-                roles.setdefault(role, name)
+        take(role, next(filter(pattern.fullmatch, free), None))
     if "attribute" not in roles:
         return {}
     if "object" not in roles:
-        others = [c for c in columns.values() if c.name not in roles.values() and not c.excluded]
+        others = [column for column in free.values() if not column.excluded]
         named = [column for column in others if column.kind == "text" or column.whole]
-        roles["object"] = max(named, key=lambda column: column.n_levels, default=others[0]).name
+        most = max(named, key=lambda column: column.n_levels, default=others[0])
+        take("object", most.name)
     constant = _constant_by_object(table, columns, roles["object"])
-    for name, column in columns.items():
-        is_judgment = column.kind == "number" and name not in constant
-        if is_judgment and name not in roles.values() and _VALUE.fullmatch(name):
-            roles.setdefault("value", name)
+    judgments = [
+        name
+        for name, column in free.items()
+        if column.kind == "number" and name not in constant and _VALUE.fullmatch(name)
+    ]
+    take("value", next(iter(judgments), None))
     n_objects = columns[roles["object"]].n_levels
     n_attributes = columns[roles["attribute"]].n_levels
     are_repeated = n_objects < table.num_rows and n_attributes < table.num_rows / 2

@@ -350,11 +350,13 @@ def _entries(folder: Location) -> list[_Entry]:
     for file in files_below(folder):
         kind, _, below = file.name.partition("/")
         name = below.partition("/")[0]
+        is_hidden = name.startswith(".")
         is_value = file.name.endswith(SUFFIX) or is_temporary(file.name)
-        is_folder = name != below and (name.startswith(".") or not is_value)
-        if is_folder or is_value or name.startswith("."):
-            key = f"{kind}/{name}" if is_folder else file.name
-            entry = entries.setdefault(key, _Entry(folder / key, is_folder))
-            entry.n_bytes += file.n_bytes
-            entry.used_s = max(entry.used_s, file.modified_s)
+        is_folder = name != below and (is_hidden or not is_value)
+        if not (is_folder or is_value or is_hidden):
+            continue
+        key = f"{kind}/{name}" if is_folder else file.name
+        entry = entries.setdefault(key, _Entry(folder / key, is_folder))
+        entry.n_bytes += file.n_bytes
+        entry.used_s = max(entry.used_s, file.modified_s)
     return list(entries.values())
