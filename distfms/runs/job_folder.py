@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distfms.errors import DistfmsError, SpecError
 from distfms.runs.folder import LATEST, each_run, read_manifest
-from distfms.store.places import Location, reading, remove_tree
+from distfms.store.places import Location, names_in, reading, remove_tree
 
 if TYPE_CHECKING:
     from distfms.registry import Registry
@@ -36,17 +36,11 @@ def choose_folder(
 
 def _new_folder(base: Location, ending: str) -> Location:
     """Return the place of a new run; names ascend, also of runs that begin in the same second."""
-    taken = set[str]()
+    taken = {name.rpartition("-")[0] for name in names_in(base)}
     moment = datetime.now(UTC)
-    with reading(base):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            taken = {path.name.rpartition("-")[0] for path in base.iterdir()}
-        while True:
-            stamp = moment.strftime("%Y-%m-%dT%H-%M-%SZ")
-            path = base / f"{stamp}{ending}"
-            if stamp not in taken and not path.exists():
-                return path
-            moment += timedelta(seconds=1)
+    while (stamp := moment.strftime("%Y-%m-%dT%H-%M-%SZ")) in taken:
+        moment += timedelta(seconds=1)
+    return base / f"{stamp}{ending}"
 
 
 def _refuse_foreign(out: Location, identity: str) -> None:

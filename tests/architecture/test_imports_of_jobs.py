@@ -11,8 +11,9 @@ import pytest
 import distfms
 
 HEAVY = ("pandas", "ray", "distributed", "sklearn", "scipy.stats", "celer", "numba", "rich")
-#: What a check does without as well: decompositions, the registry, pages and charts.
-NOT_TO_CHECK = (*HEAVY, "dask", "scipy", "jinja2", "distfms.registry", "distfms.report.page")
+#: What a check does without as well: decompositions, processes, the registry, pages and charts.
+NOT_TO_CHECK = (*HEAVY, "dask", "scipy", "jinja2", "multiprocessing", "distfms.runs.finished")
+NOT_TO_CHECK += ("distfms.registry", "distfms.report.page")
 
 SCRIPT = """
 import sys
