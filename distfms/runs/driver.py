@@ -87,9 +87,11 @@ def run_job(
         If workers or storage fail; the run can be resumed.
     """
     prepared = prepare(spec, say)
-    registry = spec.registry()
+    registry = spec.registry() if spec.output.keep_runs else None
     result = run_prepared(prepared, out, say, progress, on_silence)
-    keep_last(prepared.root / spec.name, spec.output.keep_runs, result.folder, registry)
+    if registry is not None:
+        base = prepared.root / spec.name
+        keep_last(base, spec.output.keep_runs, result.folder, registry)
     return result
 
 
