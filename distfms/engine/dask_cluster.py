@@ -33,6 +33,13 @@ class _Seat:
     host: Any
 
 
+@dataclass(eq=False)
+class _Task(Task):
+    """With the future of what comes to the driver."""
+
+    reports: Any = None
+
+
 class DaskExecutor(Executor):
     """Runs work on a Dask cluster that is already there, such as ``tcp://host:8786``.
 
@@ -77,7 +84,7 @@ class DaskExecutor(Executor):
             reports = self.client.submit(reports_of, value, pure=False, priority=1)
         answer = self._coming(reports)
         answer.add_done_callback(lambda _: reports.release())
-        return Task(value, answer)
+        return _Task(value, answer, reports=reports)
 
     def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
         """Wait for a task; see `Tasks.done`. What was asked of a worker that is gone is done."""
@@ -113,10 +120,13 @@ class DaskExecutor(Executor):
         """Have the scheduler drop what is under way.
 
         To cancel it was seen to break the connection of the client (`assert ts.who_wants` in
-        distributed's scheduler).
+        distributed's scheduler). What is done comes, and is released then: a client fetches many
+        values at once, and who no longer waited for one would end that for all others, later ones
+        included.
         """
         for task in tasks:
-            task.answer.cancel()
+            if isinstance(task, _Task) and task.reports.status == "pending":
+                task.reports.release()
             task.value.release()
 
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
@@ -240,6 +250,8 @@ class DaskExecutor(Executor):
             error = await future.exception(asynchronous=True)
             if error is not None:
                 raise error
+            if future.cancelled():
+                raise CancelledError
             return await self.client.gather(future, asynchronous=True)
 
         return asyncio.run_coroutine_threadsafe(value_of(), self.client.loop.asyncio_loop)
