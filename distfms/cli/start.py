@@ -94,11 +94,8 @@ def options(
 def topics() -> dict[str, Path]:
     """Return the pages of documentation by the folders that they explain."""
     package = Path(__file__).parents[1]
-    pages = {"house": package / "README.md"}
-    for page in sorted(package.glob("**/README.md")):
-        if page.parent != package:
-            pages[page.parent.name] = page
-    return pages
+    pages = {page.parent.name: page for page in sorted(package.glob("**/README.md"))}
+    return {"house": pages.pop(package.name), **pages}
 
 
 def help_(

@@ -82,9 +82,9 @@ class DaskExecutor(Executor):
             value = self.client.submit(function, *values, pure=False)
             # Before other tasks, as they are waited for.
             reports = self.client.submit(reports_of, value, pure=False, priority=1)
-        answer = self._coming(reports)
-        answer.add_done_callback(lambda _: reports.release())
-        return _Task(value, answer, reports=reports)
+        task = _Task(value, self._coming(reports), reports=reports)
+        task.answer.add_done_callback(lambda _: reports.release())
+        return task
 
     def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
         """Wait for a task; see `Tasks.done`. What was asked of a worker that is gone is done."""
@@ -116,7 +116,7 @@ class DaskExecutor(Executor):
         reports: tuple[UnitReport, ...] = self._answer(task)
         return reports
 
-    def forget(self, tasks: Sequence[Task]) -> None:
+    def forget(self, tasks: Sequence[Any]) -> None:
         """Have the scheduler drop what is under way.
 
         To cancel it was seen to break the connection of the client (`assert ts.who_wants` in
@@ -125,7 +125,7 @@ class DaskExecutor(Executor):
         included.
         """
         for task in tasks:
-            if isinstance(task, _Task) and task.reports.status == "pending":
+            if task.reports.status == "pending":
                 task.reports.release()
             task.value.release()
 

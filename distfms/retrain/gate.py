@@ -323,13 +323,14 @@ def checked(
 
     Each has its ``text``, what was ``found`` in words, and whether it ``holds``.
     """
-    of_drift = () if gate.max_drift is None or drift is None else _of_drift(gate.max_drift, drift)
-    return [*_of_rows(gate, changes), *_of_losses(gate, compared), *of_drift]
+    conditions = [*_of_rows(gate, changes), *_of_losses(gate, compared)]
+    if gate.max_drift is not None and drift is not None:
+        conditions += _of_drift(gate.max_drift, drift)
+    return [{"text": text, "found": finding, "holds": holds} for text, finding, holds in conditions]
 
 
-def _condition(text: str, finding: str, holds: bool) -> dict[str, Any]:
-    return {"text": text, "found": finding, "holds": holds}
-
+#: What is required, what was found, and whether it holds.
+Condition = tuple[str, str, bool]
 
 _NEW_ROWS = "at least {:,} rows in new and changed files"
 _LOST_ROWS = "at most {:.1%} of the rows behind the current model lost"
@@ -337,47 +338,47 @@ _NO_WORSE = "{} on {} rows at most {:.2%} worse"
 _BETTER = "{} on {} rows better by at least {:.2%}"
 
 
-def _of_rows(gate: GateSection, changes: Json) -> Iterator[dict[str, Any]]:
+def _of_rows(gate: GateSection, changes: Json) -> Iterator[Condition]:
     if changes["new"] or changes["changed"]:
         n_rows = changes["n_new_rows"]
         text = _NEW_ROWS.format(gate.min_rows)
-        yield _condition(text, f"{n_rows:,} new rows", n_rows >= gate.min_rows)
+        yield text, f"{n_rows:,} new rows", n_rows >= gate.min_rows
     lost = changes["n_lost_rows"] / max(changes["n_before"], 1)
     finding = f"{lost:.1%} of its rows lost"
     if lost > gate.max_lost:
         options = " ".join(f"--accept {name}" for name in changes["lost"][:_NAMED])
         finding += f". If that is meant: distfms retrain SPEC {options}"
-    yield _condition(_LOST_ROWS.format(gate.max_lost), finding, lost <= gate.max_lost)
+    yield _LOST_ROWS.format(gate.max_lost), finding, lost <= gate.max_lost
 
 
-def _of_losses(gate: GateSection, compared: Sequence[Json]) -> Iterator[dict[str, Any]]:
+def _of_losses(gate: GateSection, compared: Sequence[Json]) -> Iterator[Condition]:
     for entry in compared:
         yield from _of_loss(gate, entry)
     if gate.min_gain is not None and gate.on not in [entry["rows"] for entry in compared]:
         rows = gate.on.replace("_", "-")
         text = f"better by at least {gate.min_gain:.2%} on {rows} rows"
-        yield _condition(text, f"no {rows} row", False)
+        yield text, f"no {rows} row", False
 
 
-def _of_loss(gate: GateSection, entry: Json) -> Iterator[dict[str, Any]]:
+def _of_loss(gate: GateSection, entry: Json) -> Iterator[Condition]:
     gain = entry["gain"]
     least = gate.min_gain
     metric = measure_title(entry["metric"])
     rows = entry["rows"].replace("_", "-")
     finding = f"{metric} {_in_words(gain)} on {rows} rows"
     text = _NO_WORSE.format(metric, rows, gate.max_regression)
-    yield _condition(text, finding, gain >= -gate.max_regression)
+    yield text, finding, gain >= -gate.max_regression
     if least is not None and entry["rows"] == gate.on:
-        yield _condition(_BETTER.format(metric, rows, least), finding, gain >= least)
+        yield _BETTER.format(metric, rows, least), finding, gain >= least
 
 
-def _of_drift(most: float, drift: Json) -> Iterator[dict[str, Any]]:
+def _of_drift(most: float, drift: Json) -> Iterator[Condition]:
     bound = f"no column drifts by more than {most:g} in any new file"
     shift = _DRIFTED[drift["quantity"]].format(drift["column"], drift["largest"])
-    yield _condition(bound, f"{shift} in {drift['name']}", drift["largest"] <= most)
+    yield bound, f"{shift} in {drift['name']}", drift["largest"] <= most
     if drift["refused"]:
         text = "no file refused before, unless fixed or accepted (--accept FILE)"
-        yield _condition(text, f"{', '.join(drift['refused'])} drifted when last seen", False)
+        yield text, f"{', '.join(drift['refused'])} drifted when last seen", False
 
 
 #: What drifted how far, in words.

@@ -43,7 +43,7 @@ def remarks(inputs: Inputs, columns: Sequence[str]) -> list[str]:
     with closing(batches):
         table = next(batches).slice(0, _ROWS)
     nearly = {name: nearly_numbers(name, table.column(name).combine_chunks()) for name in texts}
-    for name in [name for name in section.target if name in texts]:
+    for name in filter(texts.count, section.target):
         values = table.column(name).drop_null()
         n_levels = len(values.unique())
         if n_levels > max(_MANY_CLASSES, len(values) / 2):

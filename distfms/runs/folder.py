@@ -241,9 +241,8 @@ class RunFolder:
         """
         manifest = read_manifest(self.path) or Manifest()
         with places.writing(self.path):
-            owner = Record(number=self._owners.next_number())
-            while not self._owners.create(owner):
-                owner = Record(number=self._owners.next_number())
+            while not self._owners.create(owner := Record(number=self._owners.next_number())):
+                continue
         self._owner = owner
         self._manifest = manifest
         content = self.update(**entries, attempt=owner.number)

@@ -54,7 +54,7 @@ class _Stored:
     """
 
     path: Any
-    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    storage_options: Mapping[str, Any]
     test_path: Any = None
     unlabelled_path: Any = None
     roles: Mapping[str, Any] = field(default_factory=dict)
@@ -71,9 +71,9 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tu
     copies = Copies(root / KEPT, spec.output.cache_bytes, say)
     stored = _stored(spec.data, spec.seed, copies)
     section = spec.data.model_copy(update=stored.roles)
+    others = (stored.test_path, stored.unlabelled_path)
     footers = [
-        KnownFooters(root / KEPT, json.dumps(path, default=str))
-        for path in (stored.path, stored.test_path, stored.unlabelled_path)
+        KnownFooters(root / KEPT, json.dumps(path, default=str)) for path in (stored.path, *others)
     ]
     open_rows = partial(_open, section, spec.partition_rows, copies, stored.storage_options)
     if section.builtin is None:
@@ -83,7 +83,7 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tu
         opened = builtin_dataset(section, spec.partition_rows)
     test, unlabelled = (
         None if path is None else open_rows(path, known, opened)
-        for path, known in zip((stored.test_path, stored.unlabelled_path), footers[1:], strict=True)
+        for path, known in zip(others, footers[1:], strict=True)
     )
     if test is not None:
         _refuse_overlap(opened, test)
@@ -103,9 +103,9 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tu
             notes = (*notes, note)
     kept = {file.name for file in train.files}
     forgotten = [file.name for file in opened.files if file.n_rows and file.name not in kept]
-    of_others = [dataset.fingerprint for dataset in (test, unlabelled) if dataset is not None]
-    fingerprints = (*(stored.fingerprints or [opened.fingerprint]), *of_others)
-    origin = Origin(fingerprints, notes, tuple(forgotten), tuple(footers), stored.source)
+    fingerprints = [data.fingerprint for data in (opened, test, unlabelled) if data is not None]
+    of_files = stored.fingerprints or tuple(fingerprints)
+    origin = Origin(of_files, notes, tuple(forgotten), tuple(footers), stored.source)
     return Inputs(train, test, section, unlabelled, by_age), origin
 
 
@@ -172,7 +172,8 @@ def _stored(section: DataSection, seed: int, copies: Copies) -> _Stored:
     if section.long is None:
         return _Stored(path, options, expanded(section.test_path), unlabelled_path)
     labels_path = expanded(section.long.labels)
-    files, labels = (list_files(p, options) if p else () for p in (path, labels_path))
+    files = list_files(path, options)
+    labels = list_files(labels_path, options) if labels_path else ()
     folder, counts = converted(files, section.long, labels=labels, seed=seed, copies=copies)
     return _Stored(
         str(folder),

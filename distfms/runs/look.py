@@ -336,12 +336,12 @@ def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:
         most = max(named, key=lambda column: column.n_levels, default=others[0])
         take("object", most.name)
     constant = _constant_by_object(table, columns, roles["object"])
-    judgments = [
+    judgments = (
         name
         for name, column in free.items()
         if column.kind == "number" and name not in constant and _VALUE.fullmatch(name)
-    ]
-    take("value", next(iter(judgments), None))
+    )
+    take("value", next(judgments, None))
     n_objects = columns[roles["object"]].n_levels
     n_attributes = columns[roles["attribute"]].n_levels
     are_repeated = n_objects < table.num_rows and n_attributes < table.num_rows / 2

@@ -132,21 +132,16 @@ def _kind(schema: Mapping[str, Any], dotted: str) -> str:
     if "$ref" in schema:
         return f"keys of `{dotted}`"
     if "anyOf" in schema:
-        kinds = [_kind(kind, dotted) for kind in schema["anyOf"] if kind.get("type") != "null"]
-        return " or ".join(kinds)
+        kinds = [kind for kind in schema["anyOf"] if kind.get("type") != "null"]
+        return " or ".join(_kind(kind, dotted) for kind in kinds)
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
-    return _bounded(_type(schema, dotted), schema)
-
-
-def _bounded(kind: str, schema: Mapping[str, Any]) -> str:
-    """Return a kind with the limits of a JSON schema."""
-    if "prefixItems" not in schema and any(map(schema.get, _EMPTY)):
-        kind = f"non-empty {kind}"
     limits = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
-    return " ".join([kind, ", ".join(limits)]).rstrip()
+    open_ended = "prefixItems" not in schema
+    least = "non-empty " if open_ended and any(schema.get(key) for key in _EMPTY) else ""
+    return f"{least}{_type(schema, dotted)} {', '.join(limits)}".rstrip()
 
 
 def _type(schema: Mapping[str, Any], dotted: str) -> str:

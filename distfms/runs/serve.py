@@ -140,10 +140,8 @@ class Model:
         with well_formed(self.name):
             predicted = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if named is not rows:
-            columns = [
-                predicted.column(n) for n in predicted.column_names if n.startswith("predicted_")
-            ]
-            arrays = [column.to_numpy() for column in columns]
+            names = [name for name in predicted.column_names if name.startswith("predicted_")]
+            arrays = [predicted.column(name).to_numpy() for name in names]
             return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
         if type(rows).__module__.startswith("polars"):
             import polars

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from distfms.engine.memory import counted
 from distfms.errors import EngineError
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder, StageEntry, encode, parse_json
@@ -210,5 +211,4 @@ def _counted(counts: Mapping[str, int]) -> str:
     if "n_read" not in counts:
         return ""
     cached = f", {counts['n_cached']} from the cache" if counts.get("n_cached") else ""
-    n_read = counts["n_read"]
-    return f" ({n_read:,} partition{'' if n_read == 1 else 's'} read{cached})"
+    return f" ({counted(counts['n_read'], 'partition')} read{cached})"

@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from distfms.errors import SpecError
-from distfms.runs.finished import flat, open_run
+from distfms.runs.finished import flat, read_run
 from distfms.runs.folder import INPUTS, MANIFEST
-from distfms.spec import parse_yaml
 from distfms.store.places import Location
 
 _ARTEFACTS = (
@@ -56,11 +55,9 @@ def track(tracker: str, experiment: str, folder: Location) -> str:
 
 def _log(mlflow: Any, experiment: str, folder: Location) -> None:
     """Log options as parameters, numbers as metrics, files as artefacts."""
-    text = (folder / "spec.yaml").read_bytes().decode()
-    parameters = {
-        _name(key): str(value)[:6000] for key, value in flat(parse_yaml(text, "")).items()
-    }
-    _, run = open_run(folder)
+    files = read_run(folder)
+    parameters = {_name(key): str(value)[:6000] for key, value in flat(files.spec()).items()}
+    _, run = files.open()
     mlflow.set_experiment(experiment)
     with mlflow.start_run(run_name=folder.name), TemporaryDirectory() as scratch:
         mlflow.set_tags({"distfms.run": str(folder), "distfms.identity": run.manifest["identity"]})
@@ -77,7 +74,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {
         _name(key): float(value)
         for key, value in flat(metrics).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if type(value) in (int, float)
     }
 
 
