@@ -15,6 +15,7 @@ from distfms.stats.classification import (
     auroc,
     best_threshold,
     class_measures,
+    class_report,
     class_sums,
     log_odds,
 )
@@ -89,3 +90,10 @@ def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken(rule):
     ):
         sums, _ = sums_of(target, np.array([shares]), np.ones(4), 2)
         assert best_threshold(sums, rule) == pytest.approx(expected, abs=0.004)
+
+
+def test_the_middle_of_a_bin_stands_for_its_rows_in_calibration():
+    shares = np.linspace(0.52, 0.58, 3000)[np.newaxis]
+    sums, _ = sums_of(np.arange(3000) % 2, shares, np.ones(3000), 2)
+    (found,) = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
+    assert found["predicted"] == pytest.approx(0.55, abs=2e-4)
