@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from distfms.data.files.age import partition_dates, remember
+from distfms.data.files.age import remember
 from distfms.data.files.dataset import open_dataset
 from distfms.errors import DataError
 from distfms.spec import Forgetting
@@ -75,11 +75,3 @@ def test_a_time_column_without_dates_is_refused(dataset, column, words):
 def test_no_age_at_all_is_refused(forgetting):
     with pytest.raises(ValidationError, match="above 0"):
         Forgetting(**forgetting)
-
-
-@pytest.mark.parametrize("name", ["day", "born.day"])
-def test_the_time_is_a_column_and_no_field_within_one(tmp_path, name):
-    columns = {"born": [{"day": datetime(2001, 1, 1)}], "x": [1.0], name: [datetime(2024, 1, 9)]}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    dataset = open_dataset(tmp_path / "a.parquet")
-    assert [f"{day:%Y-%m-%d}" for day in partition_dates(dataset, name)] == ["2024-01-09"]

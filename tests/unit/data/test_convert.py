@@ -36,8 +36,8 @@ def write_long(path, rows, **more):
     return path
 
 
-def random_rows(n, *, text_ids=False, seed=0):
-    rng = np.random.default_rng(seed)
+def random_rows(n, *, text_ids):
+    rng = np.random.default_rng(0)
     things = rng.zipf(1.5, n) % 97 - 20
     ids = [f"ü{t}" for t in things] if text_ids else things.tolist()
     questions = rng.choice(["tall", "old", "near", "loud"], n).tolist()
@@ -238,23 +238,3 @@ def test_ids_of_another_type_in_a_later_file(tmp_path):
     write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
     with pytest.raises(DataError, match=r"2\.parquet cannot be read as int64"):
         converted(str(tmp_path / "*.parquet"), tmp_path / "out")
-
-
-@pytest.mark.parametrize("memory_bytes", [2**30, 4_000])
-def test_workers_stand_beside_their_judgments(tmp_path, memory_bytes):
-    """Whatever is drawn, dropped or divided, each value keeps the worker who gave it."""
-    rng = np.random.default_rng(5)
-    cells = [(thing, name) for thing in range(30) for name in "ab"]
-    drawn = [cells[i] for i in rng.integers(0, len(cells), 300)]
-    workers = [None if i % 17 == 0 else f"w{i % 40}" for i in range(300)]
-    values = [float(i) for i in range(300)]
-    rows = [(*cell, value) for cell, value in zip(drawn, values, strict=True)]
-    source = write_long(tmp_path / "a.parquet", rows, who=workers)
-    options = {"worker": "who", "duplicates": "first", "max_judgments": 4, "seed": 3}
-    converted(source, tmp_path / "w", memory_bytes=memory_bytes, **options)
-    told = dict(zip(values, workers, strict=True))
-    found = wide(tmp_path / "w")
-    assert list(found[0]) == ["thing", "a", "b", "a__raters", "b__raters"]
-    for row in found:
-        for name in "ab":
-            assert row[f"{name}__raters"] == [told[value] for value in row[name]]

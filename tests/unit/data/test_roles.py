@@ -19,22 +19,6 @@ SCHEMA = pa.schema(
 
 
 @pytest.mark.parametrize(
-    ("columns", "roles", "features"),
-    [
-        ("a[1] a1", {"features": ["a[1]"]}, "a[1]"),
-        ("a[1] a1", {"exclude": ["a[1]"]}, "a1"),
-        ("* x", {}, "* x"),
-        ("* x", {"exclude": "[*]"}, "x"),
-        ("* x", {"features": "[*]"}, "*"),
-        ("x * a1", {"features": ["*"], "globs": False}, "*"),  # columns of a model
-    ],
-)
-def test_names_with_the_characters_of_globs(columns, roles, features):
-    schema = pa.schema(dict.fromkeys([*columns.split(), "y"], pa.float64()))
-    assert resolve_roles(schema, target="y", **roles).features == tuple(features.split())
-
-
-@pytest.mark.parametrize(
     ("roles", "message"),
     [
         ({"target": "il"}, r"no column 'il', named as `target`\. Did you mean 'ill'\?"),

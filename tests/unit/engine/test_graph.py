@@ -100,17 +100,6 @@ def _shared_merge(a, b):
     return SHARED.merge(a, b)
 
 
-def test_payloads_are_opaque_to_dask():
-    """A payload may hold anything, even a text that is also a graph key."""
-    payload = {"key": ("distfms-unit", "000000000001"), "list": [1, (2, 3)], "unit": Unit("x", 1)}
-    with LocalExecutor(2) as executor:
-        got = map_reduce(
-            [Unit("a", payload), Unit("b", payload)], lambda p: [p], lambda a, b: a + b, executor
-        ).value
-    assert got[0] is payload
-    assert got[1] is payload
-
-
 # --- packs --------------------------------------------------------------------------------------
 
 
@@ -231,14 +220,3 @@ def test_batches_start_in_index_order(n, size):
     position = order(graph)
     keys = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
     assert [n - int(key[2]) for key in keys] == list(range(0, n, size))
-
-
-@pytest.mark.parametrize("size", [1, 4, 32])
-def test_few_values_are_alive_in_a_batch(size):
-    """One for each full subtree, the last unit's, and what a merge makes of two."""
-    census = Census()
-
-    runner = UnitRunner(census.value, census.merge)
-    units = [Unit(str(i), i) for i in range(size)]
-    assert runner.run(0, units).value.content == size * (size - 1) // 2
-    assert census.peak <= size.bit_length() + 1

@@ -22,17 +22,12 @@ from distfms.stats.folds import FoldAnswers
 from tests.e2e.jobs import content, run_on
 
 
-def judging_of(X, y, fold, names=("linear", "gaussian"), kinds=("none",), weight=None):
-    """Judging of numbers, with the first rows as landmarks."""
-    rows = SampledRows(X.T, y[np.newaxis], np.ones(len(X)) if weight is None else weight, fold)
+def judging_of(X, y, fold):
+    """Judging of numbers by products with all rows."""
+    rows = SampledRows(X.T, y[np.newaxis], np.ones(len(X)), fold)
     zeros = np.zeros(X.shape[1])
-    maps = {
-        name: LandmarkMap(
-            Similarity(name, (("sigma", 1.0),) * (name == "gaussian")), zeros, zeros + 1, zeros, X
-        )
-        for name in names
-    }
-    return Judging(rows, maps, forms_of(maps, kinds, {}), False, False)
+    maps = {"linear": LandmarkMap(Similarity("linear"), zeros, zeros + 1, zeros, X)}
+    return Judging(rows, maps, forms_of(maps, ("none",), {}), False, False)
 
 
 def compared(judging):
@@ -46,7 +41,7 @@ def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
     X = rng.normal(size=(60, 3))
     fold = np.arange(60) % 3
     y = X[:, 0] + 0.3 * rng.normal(size=60) + 1.0
-    judging = replace(judging_of(X, y, fold, ("linear",)), intercept=intercept)
+    judging = replace(judging_of(X, y, fold), intercept=intercept)
     found = compared(judging)
     constant = [np.mean((y[fold == f] - y[fold != f].mean()) ** 2) for f in range(3)]
     np.testing.assert_allclose(found.losses[0] * y.var(), constant)

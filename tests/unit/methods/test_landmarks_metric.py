@@ -7,10 +7,9 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
 
 from distfms.methods.landmarks.likelihood import unlikeliness
-from distfms.methods.landmarks.metric import learned_transform, mean_gradient_product
+from distfms.methods.landmarks.metric import learned_transform
 from distfms.solve import logistic
 from distfms.solve.logistic import logistic_scores
-from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
 ROWS = RNG.normal(size=(11, 3))
@@ -20,15 +19,6 @@ def hidden(n=200, d=10, seed=0):
     """Rows whose target depends on the first two columns alone."""
     X = np.random.default_rng(seed).normal(size=(n, d))
     return X, np.sin(2 * X[:, 0]) * X[:, 1] + np.abs(X[:, 1])
-
-
-def test_mean_products_of_gradients():
-    scales = np.array([1.0, 0.5, 2.0])
-    coefficients = RNG.normal(size=(2, 11))
-    found = mean_gradient_product(ROWS.T, scales, coefficients, np.ones(11))
-    known = ROWS, ROWS, np.diag(scales), 1.0, coefficients.T
-    expected = literal.mean_gradient_product("gaussian", *known)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])

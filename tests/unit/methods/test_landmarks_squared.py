@@ -96,15 +96,6 @@ def test_the_steps_of_algorithm_2_are_those_of_the_paper(intercept):
     assert few["gap"] > epsilon
 
 
-def test_copies_of_a_landmark_are_not_chosen_twice():
-    K, y = rows()
-    twice = np.column_stack([K, K * 3.7 + 0.3, np.full(len(y), 3.0)])
-    order = greedy(problem_of(twice, y), 19, 0.0)
-    assert len(order) == 9
-    assert set(order.tolist()) == set(range(9))
-    assert len(greedy(problem_of(K, np.full(len(y), 4.0)), 3, 0.0)) == 0
-
-
 def test_a_problem_is_kept_for_all_options_but_the_landmarks():
     K, y = rows()
     rule = NamedRule("gaussian")

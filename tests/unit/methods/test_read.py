@@ -15,7 +15,6 @@ from distfms.methods.frame.rows import RowSource, section_roles
 from distfms.solve.trees import inputs_of
 from distfms.spec import DataSection, parse_section
 from distfms.stats.base import Bundle
-from distfms.stats.comoments import CoMoments
 
 N_ROWS = 400
 LEVELS = {"c": ["u", "v"]}
@@ -46,21 +45,6 @@ def source_of(folder, table, group, **section):
 def read(dataset, source, share, **how):
     reader = source.moments().sampled(share, **how)
     return reduce(Bundle.merge, [reader(partition) for partition in dataset.partitions])
-
-
-@pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
-def test_a_sample_of_all_rows_has_their_moments(tmp_path, section):
-    dataset, source = source_of(tmp_path / "data", columns(), 90, **section)
-    bundle = read(dataset, source, 1.0)
-    samples = bundle[SAMPLE].parts
-    assert sum(sample.n_rows for sample in samples) == N_ROWS
-    for part, sample in zip(bundle["moments"].parts, samples, strict=True):
-        values = np.vstack((features_of(source.plan, sample.values[:3]), sample.values[-2:-1]))
-        of_rows = CoMoments.from_block(values, sample.values[-1])
-        assert of_rows.n_samples == part.n_samples
-        np.testing.assert_allclose(of_rows.mean, part.mean)
-        np.testing.assert_allclose(of_rows.comoment, part.comoment, atol=1e-9)
-        np.testing.assert_allclose(of_rows.observed_weight, part.observed_weight)
 
 
 def test_columns_of_a_sample_are_those_of_a_batch(tmp_path):

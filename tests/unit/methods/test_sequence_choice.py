@@ -12,11 +12,11 @@ from distfms.methods.sequence.choice import (
 EVEN = np.ones(5)
 
 
-def candidate(level, seed=0, noise=0.01):
+def candidate(level, seed=0):
     """Losses of six prefixes that fall to a level, alike on all folds but for noise."""
     rng = np.random.default_rng(seed)
     falling = np.linspace(1.0, level, 6)[:, np.newaxis]
-    return Candidate(falling + noise * rng.normal(size=(6, 5)), [0, 1, 2, 3, 5])
+    return Candidate(falling + 0.01 * rng.normal(size=(6, 5)), [0, 1, 2, 3, 5])
 
 
 def test_candidates_are_compared_over_the_grid():

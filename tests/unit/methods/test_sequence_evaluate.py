@@ -4,7 +4,6 @@ import pytest
 from distfms.methods.sequence.evaluate import (
     add_validation,
     best_model,
-    oracle_curve,
     plateau,
     stopping_cost,
     timeliness,
@@ -55,14 +54,6 @@ STEEP = np.array([0.0, 0.6, 0.972, 0.981, 0.99, 1.0])
 )
 def test_plateau_where_the_next_percent_is_dear(cost, value, alpha):
     assert plateau(np.array(cost), np.array(value)) == alpha
-
-
-def test_oracle_reorders_by_gain_per_cost_and_keeps_the_order_of_ties():
-    cost, value = oracle_curve(np.array([0.0, 4, 5, 7]), np.array([0.0, 0.4, 0.7, 0.8]))
-    np.testing.assert_allclose(cost, [0, 1, 5, 7])
-    np.testing.assert_allclose(value, [0, 0.3, 0.7, 0.8])
-    _, value = oracle_curve(np.array([0.0, 1, 3, 4]), np.array([0.0, 0.1, 0.3, 0.9]))
-    np.testing.assert_allclose(value, [0, 0.6, 0.7, 0.9])
 
 
 # --- sets for budgets beside prefixes ---

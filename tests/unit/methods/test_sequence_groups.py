@@ -49,19 +49,6 @@ NAMES = ["age", "chol", "fbs", "thal"]
 
 
 @pytest.mark.parametrize(
-    ("costs", "own"),
-    [
-        (None, [1, 1, 1, 1]),
-        ({"default": 2, "thal": 9}, [2, 2, 2, 9]),
-        ({"*a*": 5, "thal": 9}, [5, 1, 1, 9]),  # an exact name goes before a glob
-        ({"thal": 9, "*a*": 5}, [5, 1, 1, 9]),
-    ],
-)
-def test_costs_by_name_glob_and_default(costs, own):
-    assert resolve_costs(NAMES, costs).own.tolist() == own
-
-
-@pytest.mark.parametrize(
     ("names", "options", "message"),
     [
         (NAMES, {"costs": {"chl": 1}}, "'chl' in costs is not a group.*Did you mean 'chol'"),

@@ -71,11 +71,11 @@ def many():
     return simulated(100_000, 10**6)
 
 
-def claimed(many, seeds, n=3000):
+def claimed(many, seeds):
     """Return how often truth on fresh rows is in the interval of a claim: of cost and of loss."""
     inside = []
     for seed in seeds:
-        found, claim = find_stopping(simulated(n, seed), OUTLINE, recommended=5)
+        found, claim = find_stopping(simulated(3000, seed), OUTLINE, recommended=5)
         policy = found.policies[found.default]
         truth = means(many, SPENT, stops(policy.decisions, found.bins(many.states)))
         gaps = truth - claim.default.mean

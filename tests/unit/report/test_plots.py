@@ -82,16 +82,6 @@ def test_labels_do_not_cover_one_another():
     assert len(labels) < 9
 
 
-@pytest.mark.parametrize("low", [123456.0, 0.98765])
-def test_ticks_of_a_narrow_range_have_distinct_labels(low):
-    near = [low * (1 + 1e-6 * i) for i in range(5)]
-    narrow = Line("narrow", near, near)
-    svg = line_chart([narrow], **LABELS)
-    for axis in "xy":
-        labels = re.findall(rf'<g class="{axis}-tick"><text[^>]*>([^<]*)</text>', svg)
-        assert len(set(labels)) == len(labels) > 2
-
-
 # --- scales -------------------------------------------------------------------------------------
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)

@@ -37,6 +37,14 @@ def blocks():
     return [mixing @ rng.normal(size=(4, 50 + 10 * i)) + i for i in range(5)]
 
 
+def test_pooled_is_that_of_all_rows(blocks):
+    pooled = of_rows(blocks).pooled()
+    rows = np.concatenate(blocks, axis=1)
+    np.testing.assert_allclose(pooled.mean[0], rows.mean(axis=1))
+    np.testing.assert_allclose(pooled.variance[0], rows.var(axis=1))
+    np.testing.assert_allclose(pooled.covariance[0], np.cov(rows, bias=True)[:, -1])
+
+
 def test_interval_is_that_of_the_partitions(blocks):
     _, half_width = shift_of(of_rows(blocks[:4]), of_rows(blocks[4:]))
     before = np.concatenate(blocks[:4], axis=1)
@@ -46,20 +54,6 @@ def test_interval_is_that_of_the_partitions(blocks):
     shift, half_width = shift_of(of_rows(blocks[:1]), of_rows(blocks[1:]))
     assert np.isnan(half_width).all()
     assert np.isfinite(shift[:2]).all()
-
-
-@pytest.mark.parametrize(("n_new", "k"), [(400, 1), (40, 1), (40, 3), (4000, 1)])
-def test_intervals_hold_as_often_for_partitions_of_other_sizes(n_new, k):
-    rng = np.random.default_rng(2)
-    outside = []
-    for _ in range(40):
-        old = [rng.normal(size=(6, 400)) for _ in range(8)]
-        new = [rng.normal(size=(6, n_new)) for _ in range(k)]
-        shift, half_width = shift_of(of_rows(old), of_rows(new))
-        outside.append(np.abs(shift[0]) > half_width[0])
-    share = np.mean(outside)  # of 240 means, almost independent: 5 % ± 3 · 1.4 %
-    assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 240)
-    assert share >= (0.05 - 3 * np.sqrt(0.05 * 0.95 / 240) if n_new <= 400 else 0.0)
 
 
 def test_constant_columns_do_not_drift_but_new_values_of_them_are_unknown(blocks):

@@ -68,17 +68,6 @@ def test_jobs_start_at_their_times(now, takes, options, starts):
     assert ", ".join(schedule(clock, **options)) == starts
 
 
-def test_all_jobs_are_run_whatever_becomes_of_one(tmp_path):
-    clock = Clock(at("2026-01-01 00:30"), starts=2)
-    commands = {"first": ["refused"], "second": ["done"]}
-    health = tmp_path / "health.json"
-    schedule(clock, commands=commands, health=health)
-    content = json.loads(health.read_text())
-    assert content["jobs"]["first"]["exit_code"] == 3
-    assert content["jobs"]["second"]["exit_code"] == 0
-    assert content["state"] == "stopped"
-
-
 def test_starts_missed_while_nothing_ran_are_known_from_the_health_file(tmp_path):
     health = tmp_path / "health.json"
     schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)

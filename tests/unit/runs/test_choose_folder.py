@@ -6,7 +6,6 @@ import os
 import pytest
 
 from distfms.errors import SpecError
-from distfms.runs import folder as choosing
 from distfms.runs.finished import open_run
 from distfms.runs.folder import SCHEMA_VERSION
 from distfms.runs.job_folder import choose_folder
@@ -72,23 +71,6 @@ def test_a_damaged_run_is_in_nobodys_way(runs, tmp_path, damage):
         assert f"Delete the whole folder {damaged}" in notes[0]
         remove_tree(damaged)
         assert choose(tmp_path, out=damaged) == damaged
-
-
-def test_a_run_that_is_removed_meanwhile_is_passed_over(runs, tmp_path, monkeypatch):
-    first = runs("2026-01-01")
-    last = runs("2026-01-03", status="done")
-    gone = runs("2026-01-02")
-    seen = []
-    parse = choosing.parse_manifest
-
-    def removing(path, content):
-        seen.append(path)
-        remove_tree(gone)
-        return parse(path, content)
-
-    monkeypatch.setattr(choosing, "parse_manifest", removing)
-    assert choose(tmp_path) == first
-    assert seen == [last, first]
 
 
 def test_names_ascend_also_within_a_second(runs, tmp_path):

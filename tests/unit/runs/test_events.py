@@ -23,9 +23,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def unit(done, cached=0, total=9):
+def unit(done, cached=0):
     n_bytes = done * 1024
-    return {"event": "unit", "done": done, "total": total, "cached": cached, "bytes": n_bytes}
+    return {"event": "unit", "done": done, "total": 9, "cached": cached, "bytes": n_bytes}
 
 
 def parsed(stream):

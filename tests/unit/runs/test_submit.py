@@ -124,17 +124,6 @@ def test_spec_on_the_cluster(tmp_path, monkeypatch):
     assert engine.get("workers") is None
 
 
-def test_output_on_object_storage_travels_without_secrets():
-    options = {"secret": "${NOT_SET_HERE}", "client_kwargs": {"endpoint_url": "http://s3:9000"}}
-    output = {"path": "s3://bucket/runs", "storage_options": options}
-    content = submit.resolved(spec(output=output))
-    # The cluster looks its own variables up.
-    given = {key: value for key, value in content["output"].items() if value is not None}
-    assert given == {**output, "cache_bytes": 10 * 2**30, "mute": []}
-    content = submit.resolved(spec(output="gs://b/x"))
-    assert content["output"]["path"] == "gs://b/x"
-
-
 # --- names and attempts -------------------------------------------------------------------------
 
 

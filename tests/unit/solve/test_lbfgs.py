@@ -6,9 +6,11 @@ from scipy.special import expit
 from distfms.solve.lbfgs import minimise, side_by_side
 
 
-def logistic(n=400, d=8, seed=0, unit=1.0):
+def logistic(unit=1.0):
     """Mean logistic loss of labels in {−1, 1} with a small ridge, and the rows."""
-    rng = np.random.default_rng(seed)
+    n = 400
+    d = 8
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)) @ (np.eye(d) + 0.5 * rng.normal(size=(d, d))) * unit
     y = np.where((X / unit) @ rng.normal(size=d) / 3 + rng.logistic(size=n) > 0, 1.0, -1.0)
 

@@ -59,15 +59,6 @@ def test_columns_of_one_source_are_not_compared():
     assert signs_of(values).dependent_gaps(np.array([0, 1, 2, 3, -1, 5])) == []
 
 
-def test_of_many_columns_gaps_are_compared_with_the_target():
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(300, 400))
-    values[7, values[-1] > 0.5] = values[8, values[9] > 0.5] = np.nan
-    found = signs_of(values)
-    assert found.gap_sums.shape == (299, 1)
-    assert [own[:2] for own in found.dependent_gaps(np.arange(300))] == [(7, 299)]
-
-
 # --- values far off -----------------------------------------------------------------------------
 
 

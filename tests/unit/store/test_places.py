@@ -87,42 +87,6 @@ def test_listing(place):
     assert len(list(read_each(place, "m.json"))) == 3
 
 
-def test_one_file_and_globs(place):
-    for name in ("a/1.x", "b/c/2.x", "b/2.y"):
-        write_whole(place / name, name.encode())
-    assert [e.name for e in files_below(place, "**/*.x")] == ["a/1.x", "b/c/2.x"]
-    assert [e.name for e in files_below(place, "?/2.*")] == ["b/2.y"]
-    assert files_below(place, "none/*") == []
-    assert places.file_entry(place / "b") is None
-    assert places.file_entry(place / "none") is None
-    one = places.file_entry(place / "b" / "2.y")
-    assert one == next(e for e in files_below(place / "b") if e.name == "2.y")
-    assert one.stamp
-    assert one.place.read_bytes() == b"b/2.y"
-
-
-def test_what_goes_or_cannot_be_read_is_passed_over(tmp_path):
-    for name in ("a", "b", "c"):
-        write_whole(tmp_path / name / "m.json", name.encode())
-    (tmp_path / "b2" / "m.json").mkdir(parents=True)
-    found = read_each(tmp_path, "m.json")
-    assert next(found) == (tmp_path / "c", b"c")
-    remove_tree(tmp_path / "b")
-    assert list(found) == [(tmp_path / "a", b"a")]
-    assert list(read_each(tmp_path / "a" / "m.json", "m.json")) == []
-
-
-def test_deletion(place):
-    write_whole(place / "keep" / "x", b"x")
-    write_whole(place / "gone" / "x", b"x")
-    (place / "gone" / "x").unlink()
-    (place / "gone" / "x").unlink(missing_ok=True)
-    assert [entry.name for entry in files_below(place)] == ["keep/x"]
-    remove_tree(place / "keep")
-    remove_tree(place / "absent")
-    assert not (place / "keep").exists()
-
-
 def test_probing_leaves_nothing(place):
     assert places.missing_folders(place)[0] == place
     places.check_writable(place)
