@@ -74,7 +74,8 @@ def covariance_of(scales: np.ndarray, features: np.ndarray) -> np.ndarray:
     """Return exp(−½ Σ_j t_j² (x_j − z_j)²) of all pairs of rows, shape (n, n)."""
     moved = scales[:, np.newaxis] * features
     halves = np.einsum("ij,ij->j", moved, moved) / 2.0
-    exponents = moved.T @ moved - (halves[:, np.newaxis] + halves)
+    exponents = moved.T @ moved
+    exponents -= halves[:, np.newaxis] + halves
     return np.exp(np.minimum(exponents, 0.0, out=exponents), out=exponents)
 
 
@@ -102,12 +103,13 @@ def unlikeliness(
     value = 0.5 * target.size * np.log(variance) + 0.5 * len(target) * log_determinant
     value += 0.5 * (apart @ apart) / _APART**2
     # Derivatives by the covariance, of the lower triangle alone: there the inverse counts twice.
-    slope = dpotri(factor, lower=1)[0]
+    slope = dpotri(factor, lower=1, overwrite_c=1)[0]
     slope *= len(target)
     slope.flat[:: len(slope) + 1] *= 0.5
-    slope -= solved.T @ (0.5 / variance * solved)
-    of_scales = 2.0 * scale_slopes(slope * covariance, moved) + apart / _APART**2
+    slope -= ((0.5 / variance * solved).T @ solved).T  # by columns, as the slope is
     of_noise = np.sum(np.diagonal(slope) * added)
+    slope *= covariance
+    of_scales = 2.0 * scale_slopes(slope, moved) + apart / _APART**2
     return value, np.append(of_scales, of_noise)
 
 
