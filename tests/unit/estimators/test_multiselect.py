@@ -185,8 +185,8 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("n_samples = 1", [X[0]], y[:1]),
         ("x0, x1, x2, x3 have one judgment of each object", table, y),
         ("label 'y' is 3 .* Check `target`", array, np.full(60, 3.0)),
-        ("60 rows, y", chunked, y[1:]),
-        ("3 chunks and y .* 2: chunk them", judged, dd.from_pandas(frame["y"], npartitions=2)),
+        ("60 rows, but y", chunked, y[1:]),
+        ("3 chunks, but y .* 2: chunk them", judged, dd.from_pandas(frame["y"], npartitions=2)),
         ("chunk Dask collections alike", judged, shifted),
     ):
         refused(message, rows, label)
