@@ -165,7 +165,8 @@ def claimed(case: Case, run: Path) -> tuple[float, float]:
     if match := re.search(AUROC, headline):
         return 100 * float(match[1]) - 50, 100 * float(match[2])
     match = re.search(OF_ALL, headline) if case.of_all else None
-    match = match or re.search(CLAIM, headline.split(";")[0])
+    rest = headline if headline.startswith("Do not") else headline.split(";")[0]
+    match = match or re.search(CLAIM, rest)
     if match is None:
         return 0.0, 0.0
     share, error = (text.replace("−", "-").replace(",", "") for text in match.groups())

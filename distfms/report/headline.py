@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.report.formatting import as_number, fixed, interval, percent, shorten
-from distfms.report.metrics import error_of
+from distfms.report.formatting import fixed, interval, percent, shorten
+from distfms.report.metrics import auroc_of, error_of, told_apart
 
 #: Characters of a sentence.
 MOST = 140
@@ -35,9 +35,9 @@ def called(name: str) -> str:
     return f"`{shorten(name, _NAME_WIDTH)}`"
 
 
-def no_better(constant: str) -> str:
-    """Say that a constant is as good as the model."""
-    return sentence(f"Do not use this model: always answering {constant} is as good")
+def no_better(constant: str, worth: str, comparison: str = "as good") -> str:
+    """Say that a constant is as good as the model, and what that is worth."""
+    return f"Do not use this model: always answering {constant} is {comparison}; {worth}."
 
 
 def constant_answer(metrics: Mapping[str, Any]) -> str:
@@ -55,27 +55,45 @@ def of_classes(metrics: Mapping[str, Any]) -> tuple[str, str]:
     AUROC of two classes, the share of correct rows of more; errors are by the spread over folds.
     """
     classes = metrics["classes"]
-    trees = metrics.get("reference", {}).get(classes["rows"], {})
     confusion = np.array(classes["confusion"])
-    auroc = as_number(classes["auroc"])
-    by_trees = ""
+    auroc = auroc_of(metrics)
     if len(confusion) == 2 and auroc is not None:
-        error = _error_of_classes(metrics, "auroc")
+        error = error_of_auroc(metrics)
         decimals = 3 if error is not None and error < 0.005 else 2
         spread = "" if error is None else f" ± {fixed(error, decimals)}"
         answer = f"AUROC {fixed(auroc, decimals)}{spread}"
-        auroc_of_trees = as_number(trees.get("auroc"))
-        if auroc_of_trees is not None:
-            by_trees = f"{_TREES} {fixed(auroc_of_trees, decimals)}"
-        return answer, by_trees
-    share = float(np.trace(confusion) / confusion.sum())
+        auroc_of_trees = _of_trees(metrics, "auroc")
+        if auroc_of_trees is None:
+            return answer, ""
+        return answer, f"{_TREES} {fixed(auroc_of_trees, decimals)}"
+    correct = float(np.trace(confusion) / confusion.sum())
+    share = told_apart(metrics, classes.get("folds", ()), "accuracy", correct)
     error = _error_of_classes(metrics, "accuracy")
     constant = percent(classes["largest_share"], 0)
     answer = f"{interval(share, error)} of rows correct (a constant: {constant})"
-    accuracy_of_trees = as_number(trees.get("accuracy"))
-    if accuracy_of_trees is not None:
-        by_trees = f"{_TREES} {percent(accuracy_of_trees)}"
-    return answer, by_trees
+    accuracy_of_trees = _of_trees(metrics, "accuracy")
+    if accuracy_of_trees is None:
+        return answer, ""
+    return answer, f"{_TREES} {percent(accuracy_of_trees)}"
+
+
+def _of_trees(metrics: Mapping[str, Any], measure: str) -> float | None:
+    trees = metrics.get("reference", {})
+    of_all = trees.get(metrics["classes"]["rows"], {}).get(measure)
+    return told_apart(metrics, trees.get("folds", ()), measure, of_all)
+
+
+def error_of_auroc(metrics: Mapping[str, Any]) -> float | None:
+    """Return the standard error of an AUROC by its spread over folds.
+
+    Where some fold lacks rows of a class it is at least what so few rows allow.
+    """
+    classes = metrics["classes"]
+    error = _error_of_classes(metrics, "auroc")
+    is_of_all = all(fold["auroc"] is not None for fold in classes.get("folds", ()))
+    if error is None or is_of_all:
+        return error
+    return max(error, classes["sampling_error"])
 
 
 def _error_of_classes(metrics: Mapping[str, Any], measure: str) -> float | None:

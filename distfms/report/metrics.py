@@ -11,7 +11,7 @@ import numpy as np
 from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.page import Block, Figure, KeyNumber, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
-from distfms.stats.base import over_folds
+from distfms.stats.base import FoldMeans, over_folds
 
 # --- curves ---------------------------------------------------------------------------------------
 
@@ -129,6 +129,20 @@ def error_of(
     """
     if rows not in ("validation", "test"):
         return None
+    means, n_rows = means_over(metrics, folds, measure)
+    if means.n_known < 2:
+        return None
+    if rows == "validation":
+        return float(means.standard_error)
+    test = metrics["test"]
+    n_test = test.get("n_rows", test.get("n_objects"))
+    return float(means.deviation * np.sqrt(n_rows / n_test))
+
+
+def means_over(
+    metrics: Mapping[str, Any], folds: Sequence[Mapping[str, Any]], measure: str
+) -> tuple[FoldMeans, float]:
+    """Return the mean of a measure over folds that have it, and the mean number of their rows."""
     sizes = {fold.get("fold"): fold.get("n_rows") for fold in metrics["folds"]}
     values = list[float]()
     weights = list[float]()
@@ -138,14 +152,26 @@ def error_of(
         if value is not None and n_rows:
             values.append(value)
             weights.append(n_rows)
-    if len(values) < 2:
-        return None
-    means = over_folds(np.array(values), weights)
-    if rows == "validation":
-        return float(means.standard_error)
-    test = metrics["test"]
-    n_test = test.get("n_rows", test.get("n_objects"))
-    return float(means.deviation * np.sqrt(np.mean(weights) / n_test))
+    return over_folds(np.array(values), weights), float(np.mean(weights or [0.0]))
+
+
+def told_apart(
+    metrics: Mapping[str, Any], folds: Sequence[Mapping[str, Any]], measure: str, otherwise: Any
+) -> float | None:
+    """Return the mean over folds of how well classes are told apart; `otherwise` of other rows.
+
+    Scores of several models are not compared: a fold with more rows of a class is predicted by a
+    model that learned from fewer of them, so that all rows together make guesses worse than chance.
+    """
+    if metrics["classes"]["rows"] == "validation" and folds:
+        otherwise = float(means_over(metrics, folds, measure)[0].mean)
+    return as_number(otherwise)
+
+
+def auroc_of(metrics: Mapping[str, Any]) -> float | None:
+    """Return the AUROC of the model that predictions use."""
+    classes = metrics["classes"]
+    return told_apart(metrics, classes.get("folds", ()), "auroc", classes["auroc"])
 
 
 # --- measures -------------------------------------------------------------------------------------
@@ -288,7 +314,7 @@ def class_numbers(metrics: Mapping[str, Any]) -> list[KeyNumber]:
         recalls = np.diagonal(confusion) / confusion.sum(axis=1)
     rows = ROWS[classes["rows"]]
     names = classes["names"]
-    auroc = KeyNumber(number(classes["auroc"], 3), "AUROC", rows)
+    auroc = KeyNumber(number(auroc_of(metrics), 3), "AUROC", rows)
     if len(recalls) == 2:
         shares = " · ".join(percent(share) for share in recalls.tolist())
         note = f"{' · '.join(names)}; {rows}"

@@ -124,6 +124,40 @@ def auroc(events: np.ndarray, non_events: np.ndarray) -> tuple[np.ndarray, np.nd
         return (lower + ties) / pairs, ties / pairs
 
 
+def sampling_error(sums: Mapping[str, np.ndarray], n_rows: int) -> float:
+    """Return the standard error of the area under the ROC curve that is due to so few rows.
+
+    Parameters
+    ----------
+    sums : mapping of str to ndarray
+        See `class_sums`, of one score.
+    n_rows : int
+        How many rows their weights are of.
+
+    Returns
+    -------
+    float
+        With area A, n₁ events and n₀ other rows, the root of (A(1 − A) + (n₁ − 1)(A/(2 − A) − A²)
+        + (n₀ − 1)(2A²/(1 + A) − A²)) / (n₁n₀); infinite where one side has no row.
+
+    References
+    ----------
+    Hanley, McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC)
+    curve", Radiology 143 (1982), equation 2.
+    """
+    events, others = sums["events"][-1], sums["others"][-1]
+    area = float(auroc(events, others)[0])
+    if not np.isfinite(area):
+        return np.inf
+    rows_per_weight = n_rows / float(events.sum() + others.sum())
+    n_events = rows_per_weight * float(events.sum())
+    n_others = rows_per_weight * float(others.sum())
+    of_events = max(n_events - 1, 0.0) * (area / (2 - area) - area**2)
+    of_others = max(n_others - 1, 0.0) * (2 * area**2 / (1 + area) - area**2)
+    variance = (area * (1 - area) + of_events + of_others) / (n_events * n_others)
+    return float(np.sqrt(variance))
+
+
 def average_precision(events: np.ndarray, non_events: np.ndarray) -> np.ndarray:
     """Return the area under the curve of precision against recall, by steps, of binned scores.
 

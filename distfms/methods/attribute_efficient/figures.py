@@ -89,10 +89,10 @@ def headline(run: FinishedRun) -> str:
         return sentence(f"This model of {target} was learned from {seen}")
     unmeasured = UNMEASURED if rows == "train" else ""
     error = error_of(run.metrics, rows, run.metrics["folds"], _LOSS)
-    answer = no_better(constant)
     explained = 1 - loss
+    tells = f"explains {interval(explained, error)} of {target}"
+    answer = no_better(constant, f"the model {tells}")
     if explained > (error or 0.0):
-        tells = f"explains {interval(explained, error)} of {target}"
         answer = sentence(f"From {seen} this model {tells}", _beside(run))
     return lines(answer, unmeasured, _better(run))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import as_number, fixed, interval, measure_title, number
+from distfms.report.headline import no_better
 from distfms.report.metrics import curves_of, error_of, trusted
 
 #: What the model is compared with on folds, as the headline calls it.
@@ -40,7 +41,7 @@ def headline(run: FinishedRun) -> str:
     if not constant["model_is_better"]:
         comparison = "right as often" if measure == "error" else "as good"
         answer = constant["answer"]
-        return f"Do not use this model: always answering {answer} is {comparison}."
+        return no_better(answer, f"the model {_worth(run)}", comparison)
     worth = _worth(run)
     rivals = _rivals(run)
     better = [name for name in rivals if rivals[name] == "better"]

@@ -55,7 +55,7 @@ def headline(run: FinishedRun) -> str:
         return lines(answer, _UNSEEN)
     share = interval(loss.explained, loss.error)
     if loss.is_doubtful:
-        answer = f"Do not buy judgments: the mean of {label} is as good as what they predict"
+        answer = f"Do not buy judgments: the mean of {label} is as good; they explain {share} of it"
         return lines(sentence(answer), _better(run))
     evenly = _explained_by_others(run, loss).get("averages")
     even_split = "" if evenly is None else f"; an even split {percent(evenly)}"

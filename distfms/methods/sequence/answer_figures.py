@@ -15,6 +15,7 @@ from distfms.report.headline import (
     UNMEASURED,
     called,
     constant_answer,
+    error_of_auroc,
     lines,
     no_better,
     of_classes,
@@ -22,6 +23,7 @@ from distfms.report.headline import (
 )
 from distfms.report.metrics import (
     ROWS,
+    auroc_of,
     class_numbers,
     curves_of,
     decided,
@@ -76,11 +78,24 @@ def headline(run: FinishedRun) -> str:
         return lines(answer, _trees_are_better(run))
     stopped = _stopped(run)
     unmeasured = UNMEASURED if stopped.reading == ROWS["train"] else ""
-    share, error, _ = stopped
-    if share is not None and error is not None and share <= error:  # the constant is as good
-        return lines(no_better(constant), unmeasured, _trees_are_better(run))
+    if worth := _worth_no_more(run):
+        return lines(no_better(constant, worth), unmeasured, _trees_are_better(run))
     answer = sentence(*_measured(run, n_groups, n_all))
     return lines(answer, unmeasured, _trees_are_better(run), in_one_sentence(run))
+
+
+def _worth_no_more(run: FinishedRun) -> str:
+    """Say what a model is worth that a constant is within a standard error of; else nothing."""
+    share, error, _ = stopped = _stopped(run)
+    if share is not None and error is not None and share <= error:
+        return f"the model explains {stopped} of {_target(run)}"
+    auroc, error = None, None
+    if len(run.metrics.get("classes", {}).get("names", ())) == 2:
+        auroc = auroc_of(run.metrics)
+        error = error_of_auroc(run.metrics)
+    if auroc is not None and error is not None and auroc - 0.5 <= error:
+        return of_classes(run.metrics)[0]
+    return ""
 
 
 def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
@@ -111,7 +126,8 @@ def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
 def _target(run: FinishedRun) -> str:
     names = run.model["target_names"]
     name = called(names[0]) if len(names) == 1 else f"{number(len(names))} targets"
-    return f"the variation of {name}"
+    kind = "deviance" if run.metrics.get("classes") else "variation"
+    return f"the {kind} of {name}"
 
 
 def _cost_clause(run: FinishedRun) -> str:

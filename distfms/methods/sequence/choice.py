@@ -8,8 +8,8 @@ group: where nothing explains anything, nothing is bought.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from distfms.solve.costs import longest_affordable
 
 BUDGET_SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Budgets at which candidates are compared, as shares of what all groups cost."""
+
+
+CLASS_MEASURES = ("auroc", "accuracy")
+"""What headlines say of classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +34,14 @@ class Candidate:
         Of M prefixes, the first without a group.
     grid : sequence of int
         Which of these prefixes the `BUDGET_SHARES` pay for.
+    classes : mapping of str to numpy.ndarray of shape (M, n_folds)
+        How well the prefixes tell classes apart, by `CLASS_MEASURES`; empty where that is not
+        known.
     """
 
     losses: np.ndarray
     grid: Sequence[int]
+    classes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def on_grid(self) -> np.ndarray:
@@ -74,6 +82,24 @@ def chosen_on_other_folds(
     starts = np.cumsum((0, *sizes))
     numbers = np.searchsorted(starts, rows, side="right") - 1
     return list(zip(numbers.tolist(), (rows - starts[numbers]).tolist(), strict=True))
+
+
+def told_by_other_folds(
+    candidates: Sequence[Candidate],
+    weights: Sequence[float] | np.ndarray,
+    of_first: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Return how well classes are told apart on each fold, (n_folds,), by what the others choose.
+
+    `of_first` says it of the first candidate with as many groups as the other folds choose of it.
+    """
+    measures = {name: values.copy() for name, values in of_first.items()}
+    choices = chosen_on_other_folds(candidates, weights)
+    for fold, (number, prefix) in enumerate(choices):
+        if number > 0:
+            for name, values in candidates[number].classes.items():
+                measures[name][fold] = values[prefix, fold]
+    return measures
 
 
 def grid_of(spent: np.ndarray) -> list[int]:

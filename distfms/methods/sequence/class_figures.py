@@ -10,14 +10,19 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.frame.judge import LossSums
-from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
+from distfms.methods.sequence.choice import (
+    CLASS_MEASURES,
+    Candidate,
+    chosen_on_other_folds,
+    told_by_other_folds,
+)
 from distfms.methods.sequence.form import NO_FOLDS
 from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores
 from distfms.methods.sequence.problem import Path
-from distfms.methods.sequence.ridge_choice import chooses_ridge
+from distfms.methods.sequence.ridge_choice import chooses_ridge, rivals_of
 from distfms.stats.base import number_or_none
-from distfms.stats.classification import at_threshold, best_threshold, class_report
+from distfms.stats.classification import at_threshold, best_threshold, class_report, sampling_error
 from distfms.stats.folds import FoldAnswers
 
 _ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
@@ -77,11 +82,18 @@ def report_of(
         threshold = best_threshold(sums_of["validation"].of_classes(-1), rule)
         counts = at_threshold(counts, threshold)
     report = class_report(counts, names, rows, calibrated=True, threshold=threshold)
+    report["sampling_error"] = sampling_error(counts, sums_of[rows].n_rows)
     report["folds"] = []
-    for fold, sums in of_folds.items():
-        measures = learner.judge.measures(sums)
-        entry = {name: number_or_none(measures[name][-1]) for name in ("auroc", "accuracy")}
-        report["folds"].append({"fold": fold, **entry})
+    if scores.folds is not None:
+        on_folds = [learner.judge.measures(of_folds[fold]) for fold in scores.folds.folds]
+        known = {name: np.array([own[name][-1] for own in on_folds]) for name in CLASS_MEASURES}
+        honest = known
+        if candidate is not None and stop["rule"] == "one_standard_error":
+            candidates = [candidate, *rivals_of(data, candidate)]
+            honest = told_by_other_folds(candidates, scores.folds.weight, known)
+        for place, fold in enumerate(scores.folds.folds):
+            entry = {name: number_or_none(honest[name][place]) for name in CLASS_MEASURES}
+            report["folds"].append({"fold": fold, **entry})
     if data.class_weights is None:
         return {"classes": report}
     if options.threshold == 0.5 and len(names) == 2:

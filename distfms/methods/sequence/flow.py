@@ -38,7 +38,7 @@ from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.race import with_kind
 from distfms.methods.sequence.read import read_data
 from distfms.methods.sequence.reference import REFERENCE, Reference, beside_sequence, fit_reference
-from distfms.methods.sequence.ridge_choice import with_ridge
+from distfms.methods.sequence.ridge_choice import rivals_of, with_ridge
 from distfms.methods.sequence.stages import learn_stopping
 from distfms.methods.sequence.trees import TreePath
 from distfms.stats.base import HELD_OUT, Members, number_or_none, over_folds
@@ -203,12 +203,7 @@ def scores_at_stop(
     """Return what is explained of each fold where predictions stop, which it did not choose."""
     share = learner.procedure.share
     if stop["rule"] == "one_standard_error" and candidate is not None:
-        # What the kind and the ridge were chosen among, of the same folds.
-        ridges = learner.data.ridges
-        rivals = [*learner.data.rivals, *([] if ridges is None else ridges.others())]
-        n_folds = candidate.losses.shape[1]
-        rivals = [rival for rival in rivals if rival.losses.shape[1] == n_folds]
-        return honest_at_stop([candidate, *rivals], folds, share)
+        return honest_at_stop([candidate, *rivals_of(learner.data, candidate)], folds, share)
     which = chosen_rule(learner, path, stop)
     return at_stop(folds, share, *which, learner.procedure.grid(path))
 

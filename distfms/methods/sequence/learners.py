@@ -15,6 +15,7 @@ from distfms.methods.frame.cross_validation import Fold, FoldWork
 from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.moments import Solved
 from distfms.methods.frame.outcomes import Numbers
+from distfms.methods.sequence.choice import CLASS_MEASURES
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
 from distfms.methods.sequence.fits import Key, Search, by_passes, with_trees
@@ -204,14 +205,18 @@ class Learner(ABC):
         return measures_of(self.judge, sums, self.data.class_shares)
 
     def judged_here(
-        self, models: PrefixModels, parts: Sequence[int], data: SequenceData | None = None
+        self,
+        models: PrefixModels,
+        parts: Sequence[int],
+        data: SequenceData | None = None,
+        judge: Judge | None = None,
     ) -> LossSums:
         """Judge models on the rows in memory of folds, or on held-out ones; not as rankings."""
         data = data or self.data
         assert data.sample is not None
         scores = PrefixScores(models)
         rows = data.sample.rows_of(data.plan, parts)
-        return self.judge.of_rows(scores, rows, scores.n_scores)
+        return (judge or self.judge).of_rows(scores, rows, scores.n_scores)
 
 
 class ByStatistics(Learner):
@@ -313,10 +318,13 @@ class ByRows(Learner):
         folds = self.solved(models).on_folds(self.run, self.job, evaluate=answers)
         return Scores(curves, folds, sums)
 
-    def losses_at(self, procedure: SequenceProcedure, budgets: Sequence[float]) -> np.ndarray:
+    def measures_at(
+        self, procedure: SequenceProcedure, budgets: Sequence[float]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the losses of no group and of what budgets pay for, (1 + n_budgets, n_folds).
 
-        In the order of the first rule, searched and fitted without each fold.
+        In the order of the first rule, searched and fitted without each fold. Also the
+        `CLASS_MEASURES` of these models, where the target has classes.
         """
         fitting = procedure.scored_at(np.array(budgets))
         paths = self._without_folds([(fitting, fitting.rules[0])])
@@ -324,10 +332,21 @@ class ByRows(Learner):
         of_folds = []
         for (fold, _), path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
-            sums = self.judged_here(path.models_at(prefixes), [fold])
-            of_folds.append(self.measures_of(sums))
+            of_folds.append(self.measures_in_detail(path.models_at(prefixes), fold))
         losses = np.stack([measures[name] for measures in of_folds], axis=-1)
-        return np.tile(losses[0], (len(losses), 1)) if are_of_one_class(of_folds) else losses
+        if are_of_one_class(of_folds):
+            losses = np.tile(losses[0], (len(losses), 1))
+        classes = {}
+        if self.data.classes is not None:
+            for measure in CLASS_MEASURES:
+                classes[measure] = np.stack([own[measure] for own in of_folds], axis=-1)
+        return losses, classes
+
+    def measures_in_detail(self, models: PrefixModels, fold: int) -> dict[str, np.ndarray]:
+        """Return the measures of models on a fold in memory; of classes, too, of all models."""
+        judge = replace(self.judge, in_detail=slice(None))
+        sums = self.judged_here(models, [fold], judge=judge)
+        return measures_of(judge, sums, self.data.class_shares)
 
     # --- paths ---
 

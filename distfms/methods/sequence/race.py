@@ -68,7 +68,7 @@ def with_kind(
         return job, data
     result = run.step("kind", lambda: Race(run, job, data, reference).result())
     changes = result["options"]
-    rivals = [on_grid(np.array(losses)) for losses in result["rivals"]]
+    rivals = [on_grid(**rival) for rival in result["rivals"]]
     data = replace(data, rivals=rivals, gains=result["gains"])
     job = with_options(job, **changes)
     if "expand" not in changes:
@@ -123,7 +123,7 @@ class Race:
     ) -> dict[str, Any]:
         """Return the value of the step."""
         others = [candidate for kind, candidate in candidates.items() if kind != chosen]
-        rivals = [candidate.losses.tolist() for candidate in others]
+        rivals = [{"losses": rival.losses, "classes": dict(rival.classes)} for rival in others]
         gains = dict(self.reference.gains)
         if chosen == BY_GAIN and -1 not in gains:
             gains[-1] = gains_of_all(self.run, self.data)
@@ -180,8 +180,7 @@ class Race:
         learner = learner_of(self.run, job, on_sample(data))
         assert isinstance(learner, ByRows)
         procedure = replace(learner.procedure, ridge=ridge)
-        losses = learner.losses_at(procedure, self.budgets())
-        return on_grid(losses)
+        return on_grid(*learner.measures_at(procedure, self.budgets()))
 
     def trees_on_grid(self, criterion: str) -> Candidate:
         """Return the losses of LightGBM at the budgets of the grid, in an order of groups."""
@@ -193,8 +192,11 @@ class Race:
         learner = learner_of(self.run, job, on_sample(quick))
         assert isinstance(learner, ByRows)
         procedure = replace(learner.procedure, max_groups=None)
-        losses = learner.losses_at(procedure, self.budgets()[:-1])
-        return on_grid(np.concatenate((losses, self.reference.losses[np.newaxis])))
+        losses, classes = learner.measures_at(procedure, self.budgets()[:-1])
+        for measure, of_prefixes in classes.items():
+            of_all = np.array([fold[measure] for fold in self.reference.folds], dtype=float)
+            classes[measure] = np.vstack((of_prefixes, of_all))
+        return on_grid(np.vstack((losses, self.reference.losses)), classes)
 
     def budgets(self) -> list[float]:
         """Return the budgets of the grid."""

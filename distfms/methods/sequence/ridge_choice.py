@@ -56,9 +56,17 @@ class Ridges:
         return [candidate for ridge, candidate in self.candidates.items() if ridge != self.ridge]
 
 
-def on_grid(losses: np.ndarray) -> Candidate:
+def on_grid(losses: np.ndarray, classes: Mapping[str, np.ndarray] | None = None) -> Candidate:
     """Return a candidate of losses of no group and of what each budget of the grid pays for."""
-    return Candidate(losses, range(1, len(losses)))
+    return Candidate(losses, range(1, len(losses)), classes or {})
+
+
+def rivals_of(data: SequenceData, chosen: Candidate) -> list[Candidate]:
+    """Return what the kind and the ridge were chosen among, of the same folds."""
+    ridges = data.ridges
+    rivals = [*data.rivals, *([] if ridges is None else ridges.others())]
+    n_folds = chosen.losses.shape[1]
+    return [rival for rival in rivals if rival.losses.shape[1] == n_folds]
 
 
 def with_options(job: Any, **changes: Any) -> Any:

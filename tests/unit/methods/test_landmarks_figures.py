@@ -50,7 +50,7 @@ def finished(measure, linear=None, trees=None, is_better=True, task="regression"
         ),
         (
             finished("mse", is_better=False),
-            "Do not use this model: always answering the mean is as good.",
+            f"Do not use this model: always answering the mean is as good; the model {EXPLAINS}.",
         ),
         (
             finished("error", BETTER, part="train"),

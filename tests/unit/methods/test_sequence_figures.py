@@ -149,6 +149,31 @@ def test_headline_has_the_errors_of_the_advised_and_of_all_groups():
     assert found.endswith("; all 3 explain 48 ± 5%.")
 
 
+@pytest.mark.parametrize(
+    ("aurocs", "text"),
+    [
+        ((0.6, 0.8, 0.7), "as well as all of them: AUROC 0.70 ± 0.06 for"),
+        ((0.2, 0.8, 0.6), "always answering `no` is as good; AUROC 0.53 ± 0.18."),
+        # What three folds cannot say, two say less: so few rows have an error of their own.
+        ((0.69, 0.71, None), "as well as all of them: AUROC 0.70 ± 0.12 for"),
+    ],
+)
+def test_an_auroc_is_of_what_the_other_folds_choose(aurocs, text):
+    content = metrics()
+    content["test"] = None
+    size = {"n_rows": 50, "weight": 50.0}
+    content["folds"] = [{"fold": fold, **size} for fold in range(3)]
+    content["classes"] = {
+        "rows": "validation",
+        "names": ["no", "yes"],
+        "confusion": [[100, 0], [50, 0]],
+        "auroc": 0.9,
+        "sampling_error": 0.12,
+        "folds": [{"fold": fold, "auroc": auroc} for fold, auroc in enumerate(aurocs)],
+    }
+    assert text in headline(selection(), content)
+
+
 def test_other_rules_are_thin_lines_beside_the_chosen_one():
     content = {**metrics(), "curves": [*(curve(f"rule {i}") for i in range(3)), curve("fr")]}
     content["timeliness"] = {c["name"]: timely(0.5, 8.0) for c in content["curves"]}

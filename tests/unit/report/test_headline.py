@@ -102,6 +102,6 @@ def test_classes_are_told_by_auroc_or_by_rows_that_are_correct():
     classes |= {"confusion": [[80, 10, 10], [0, 50, 0], [0, 0, 50]], "largest_share": 0.5}
     aurocs[1]["accuracy"] = 0.74
     assert of_classes(metrics) == (
-        "90\u00a0±\u00a02% of rows correct (a constant: 50%)",
+        "72\u00a0±\u00a02% of rows correct (a constant: 50%)",
         "; LightGBM on all columns 50%",
     )

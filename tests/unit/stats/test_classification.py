@@ -18,6 +18,7 @@ from distfms.stats.classification import (
     class_report,
     class_sums,
     log_odds,
+    sampling_error,
 )
 
 
@@ -97,3 +98,25 @@ def test_the_middle_of_a_bin_stands_for_its_rows_in_calibration():
     sums, _ = sums_of(np.arange(3000) % 2, shares, np.ones(3000), 2)
     (found,) = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
     assert found["predicted"] == pytest.approx(0.55, abs=2e-4)
+
+
+@pytest.mark.parametrize(("n_events", "n_others", "rate"), [(30, 30, 1.0), (8, 80, 3.0)])
+def test_the_sampling_error_of_an_auroc_is_its_spread_over_tables(n_events, n_others, rate):
+    """Of exponential scores, for which the formula is exact at the true area."""
+    rng = np.random.default_rng(5)
+    target = np.repeat([1, 0], [n_events, n_others])
+    areas = []
+    errors = []
+    for _ in range(400):
+        scores = rng.exponential(np.where(target, rate, 1.0))[np.newaxis]
+        decoded = np.zeros_like(target)
+        weight = np.full(len(target), 0.5)
+        sums = class_sums(target, decoded, weight, 2, scores, target[np.newaxis] == 1)
+        areas.append(auroc(sums["events"], sums["others"])[0][0])
+        errors.append(sampling_error(sums, len(target)))
+    assert np.mean(errors) == pytest.approx(np.std(areas), rel=0.1)
+
+
+def test_an_auroc_without_an_event_has_no_sampling_error():
+    none = {"events": np.zeros((1, 2048)), "others": np.ones((1, 2048))}
+    assert sampling_error(none, 10) == np.inf
