@@ -93,6 +93,7 @@ def honest_values(
     names = [name for name in validated.answers[0][0] if "/" not in name]
     measures = {name: validated.values(0, name)[-1] for name in names}
     honest = dict[str, np.ndarray]()
+    constant = None
     choice = learner.data.choice
     if choice is not None and not choice.is_by_parts and choices_were_made(learner):
         comparison = choice.comparison
@@ -101,12 +102,18 @@ def honest_values(
             measured = np.full(len(comparison.weight), np.nan)
             measured[folds] = measures[name]
             honest[name] = comparison.without_a_say(values, measured)[folds]
+        # What is hard to predict in a fold is so for the mean: of the same rows, that is taken off.
+        if np.array_equal(comparison.weight[folds], validated.weight) and "mse" in of_candidates:
+            constant = of_candidates["mse"][0, folds]
     for fold_choice in choices:
         if fold_choice is not None:
             mse = honest.get("mse", measures["mse"])
             honest["mse"] = mse + fold_choice.added
     if "mse" in honest and "r2" in measures:
         honest["r2"] = explained(honest["mse"], learner.data.deviation**2)
+        if constant is not None:
+            whole = np.average(constant, weights=validated.weight)
+            honest["r2"] = explained(whole + honest["mse"] - constant, whole)
     return honest
 
 
