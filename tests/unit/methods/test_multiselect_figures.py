@@ -169,7 +169,7 @@ TOO_FEW = " objects are too few to say what they explain"
         (
             {},
             {"test": None, "folds_of_choice": of_choice(101.0, 98.0)},
-            "Do not buy judgments: the mean of `mood` is as good; they explain 3 ± 4% of it.",
+            "Do not buy judgments: the mean of `mood` is as good; they explain 1 ± 2% of it.",
         ),
         (
             {},
