@@ -25,6 +25,10 @@ _SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
 _LOGGERS = ("distributed", "distributed.client")
 
 
+#: Futures of the client's loop say by either that it closes.
+CANCELLED = (CancelledError, asyncio.CancelledError)
+
+
 @dataclass(eq=False)
 class _Seat:
     """A worker, and the future of the host that it keeps."""
@@ -107,7 +111,7 @@ class DaskExecutor(Executor):
             raise LostError("its worker is gone")
         try:
             return task.answer.result()
-        except (Exception, CancelledError) as error:
+        except (Exception, *CANCELLED) as error:
             self._living()
             raise LostError(f"Dask says {type(error).__name__}: {str(error)[:200]}") from error
 
@@ -260,8 +264,8 @@ class DaskExecutor(Executor):
         """Return what came of a task, or raise its error in words a user can act on."""
         try:
             return task.answer.result()
-        except (Exception, CancelledError) as error:
-            if task.value.status != "error":
+        except (Exception, *CANCELLED) as error:
+            if task.value.status != "error" or isinstance(error, CANCELLED):
                 raise self._gone() from error
             if type(error).__name__ != "KilledWorker":
                 raise
