@@ -91,9 +91,10 @@ def error_of_auroc(metrics: Mapping[str, Any]) -> float | None:
     classes = metrics["classes"]
     error = _error_of_classes(metrics, "auroc")
     is_of_all = all(fold["auroc"] is not None for fold in classes.get("folds", ()))
-    if error is None or is_of_all:
+    of_rows = classes.get("sampling_error")
+    if error is None or of_rows is None or is_of_all:
         return error
-    return max(error, classes["sampling_error"])
+    return max(error, of_rows)
 
 
 def _error_of_classes(metrics: Mapping[str, Any], measure: str) -> float | None:

@@ -267,7 +267,7 @@ def class_section(metrics: Mapping[str, Any]) -> PageSection:
         return PageSection("")
     confusion = np.array(classes["confusion"])
     rows = f"{_ROWS_OF_CLASSES[classes['rows']]}; the model that predictions use"
-    blocks: list[Block] = [_class_text(classes, confusion), _class_table(classes, confusion, rows)]
+    blocks: list[Block] = [_class_text(metrics, confusion), _class_table(classes, confusion, rows)]
     if len(classes["names"]) <= _IN_MATRIX:
         blocks.append(_confusion_table(classes, rows))
     if len(classes["calibration"]) > 1:
@@ -275,7 +275,8 @@ def class_section(metrics: Mapping[str, Any]) -> PageSection:
     return PageSection("The classes", blocks)
 
 
-def _class_text(classes: Mapping[str, Any], confusion: np.ndarray) -> Text:
+def _class_text(metrics: Mapping[str, Any], confusion: np.ndarray) -> Text:
+    classes = metrics["classes"]
     names = classes["names"]
     n_true = confusion.sum(axis=1)
     largest = names[int(n_true.argmax())]
@@ -285,7 +286,7 @@ def _class_text(classes: Mapping[str, Any], confusion: np.ndarray) -> Text:
         f"predicting {largest} for all rows would be right for "
         f"{percent(classes['largest_share'])}. "
         f"Mean recall over classes {percent(classes['balanced_accuracy'])}, macro F1 "
-        f"{number(classes['macro_f1'], 3)}, AUROC {number(classes['auroc'], 3)} "
+        f"{number(classes['macro_f1'], 3)}, AUROC {number(auroc_of(metrics), 3)} "
         f"(±{number(classes['auroc_error'], 1)}, as scores are binned)"
     )
     text += f", AUPRC {number(classes['auprc'], 3)}." if "auprc" in classes else "."

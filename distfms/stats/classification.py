@@ -124,7 +124,7 @@ def auroc(events: np.ndarray, non_events: np.ndarray) -> tuple[np.ndarray, np.nd
         return (lower + ties) / pairs, ties / pairs
 
 
-def sampling_error(sums: Mapping[str, np.ndarray], n_rows: int) -> float:
+def sampling_error(sums: Mapping[str, np.ndarray], n_rows: int) -> float | None:
     """Return the standard error of the area under the ROC curve that is due to so few rows.
 
     Parameters
@@ -136,9 +136,9 @@ def sampling_error(sums: Mapping[str, np.ndarray], n_rows: int) -> float:
 
     Returns
     -------
-    float
+    float or None
         With area A, n₁ events and n₀ other rows, the root of (A(1 − A) + (n₁ − 1)(A/(2 − A) − A²)
-        + (n₀ − 1)(2A²/(1 + A) − A²)) / (n₁n₀); infinite where one side has no row.
+        + (n₀ − 1)(2A²/(1 + A) − A²)) / (n₁n₀); None where one side has no row.
 
     References
     ----------
@@ -148,7 +148,7 @@ def sampling_error(sums: Mapping[str, np.ndarray], n_rows: int) -> float:
     events, others = sums["events"][-1], sums["others"][-1]
     area = float(auroc(events, others)[0])
     if not np.isfinite(area):
-        return np.inf
+        return None
     rows_per_weight = n_rows / float(events.sum() + others.sum())
     n_events = rows_per_weight * float(events.sum())
     n_others = rows_per_weight * float(others.sum())

@@ -89,13 +89,13 @@ def _worth_no_more(run: FinishedRun) -> str:
     share, error, _ = stopped = _stopped(run)
     if share is not None and error is not None and share <= error:
         return f"the model explains {stopped} of {_target(run)}"
-    auroc, error = None, None
-    if len(run.metrics.get("classes", {}).get("names", ())) == 2:
-        auroc = auroc_of(run.metrics)
-        error = error_of_auroc(run.metrics)
-    if auroc is not None and error is not None and auroc - 0.5 <= error:
-        return of_classes(run.metrics)[0]
-    return ""
+    if len(run.metrics.get("classes", {}).get("names", ())) != 2:
+        return ""
+    auroc = auroc_of(run.metrics)
+    error = error_of_auroc(run.metrics)
+    if auroc is None or error is None or auroc - 0.5 > error:
+        return ""
+    return of_classes(run.metrics)[0]
 
 
 def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:

@@ -159,8 +159,25 @@ def test_headline_has_the_errors_of_the_advised_and_of_all_groups():
     ],
 )
 def test_an_auroc_is_of_what_the_other_folds_choose(aurocs, text):
-    content = metrics()
+    content = of_two_classes(aurocs)
     content["test"] = None
+    assert text in headline(selection(), content)
+
+
+def test_held_out_rows_of_one_class_have_no_auroc():
+    content = of_two_classes((0.6, 0.8, None))
+    one_class = {
+        "rows": "test",
+        "auroc": None,
+        "sampling_error": None,
+        "confusion": [[30, 0], [0, 0]],
+    }
+    content["classes"] |= {**one_class, "largest_share": 1.0}
+    assert "100% of rows correct (a constant: 100%)" in headline(selection(), content)
+
+
+def of_two_classes(aurocs):
+    content = metrics()
     size = {"n_rows": 50, "weight": 50.0}
     content["folds"] = [{"fold": fold, **size} for fold in range(3)]
     content["classes"] = {
@@ -171,7 +188,7 @@ def test_an_auroc_is_of_what_the_other_folds_choose(aurocs, text):
         "sampling_error": 0.12,
         "folds": [{"fold": fold, "auroc": auroc} for fold, auroc in enumerate(aurocs)],
     }
-    assert text in headline(selection(), content)
+    return content
 
 
 def test_other_rules_are_thin_lines_beside_the_chosen_one():

@@ -119,4 +119,4 @@ def test_the_sampling_error_of_an_auroc_is_its_spread_over_tables(n_events, n_ot
 
 def test_an_auroc_without_an_event_has_no_sampling_error():
     none = {"events": np.zeros((1, 2048)), "others": np.ones((1, 2048))}
-    assert sampling_error(none, 10) == np.inf
+    assert sampling_error(none, 10) is None
