@@ -6,7 +6,6 @@ import asyncio
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,6 @@ from distfms.errors import EngineError
 _SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
 # Those that distributed gives a level and a handler; others inherit them.
 _LOGGERS = ("distributed", "distributed.client")
-
-
-#: Futures of the client's loop say by either that it closes.
-CANCELLED = (CancelledError, asyncio.CancelledError)
 
 
 @dataclass(eq=False)
@@ -111,7 +106,7 @@ class DaskExecutor(Executor):
             raise LostError("its worker is gone")
         try:
             return task.answer.result()
-        except (Exception, *CANCELLED) as error:
+        except (Exception, asyncio.CancelledError) as error:
             self._living()
             raise LostError(f"Dask says {type(error).__name__}: {str(error)[:200]}") from error
 
@@ -255,7 +250,7 @@ class DaskExecutor(Executor):
             if error is not None:
                 raise error
             if future.cancelled():
-                raise CancelledError
+                raise asyncio.CancelledError
             return await self.client.gather(future, asynchronous=True)
 
         return asyncio.run_coroutine_threadsafe(value_of(), self.client.loop.asyncio_loop)
@@ -264,8 +259,9 @@ class DaskExecutor(Executor):
         """Return what came of a task, or raise its error in words a user can act on."""
         try:
             return task.answer.result()
-        except (Exception, *CANCELLED) as error:
-            if task.value.status != "error" or isinstance(error, CANCELLED):
+        except (Exception, asyncio.CancelledError) as error:
+            # That a wait was cancelled is no Exception: the client closes.
+            if task.value.status != "error" or not isinstance(error, Exception):
                 raise self._gone() from error
             if type(error).__name__ != "KilledWorker":
                 raise

@@ -91,14 +91,14 @@ def told_by_other_folds(
 ) -> dict[str, np.ndarray]:
     """Return how well classes are told apart on each fold, (n_folds,), by what the others choose.
 
-    `of_first` says it of the first candidate with as many groups as the other folds choose of it.
+    `of_first` says it of the first candidate, which has no measures of its own, with as many groups
+    as the other folds choose of it.
     """
     measures = {name: values.copy() for name, values in of_first.items()}
     choices = chosen_on_other_folds(candidates, weights)
     for fold, (number, prefix) in enumerate(choices):
-        if number > 0:
-            for name, values in candidates[number].classes.items():
-                measures[name][fold] = values[prefix, fold]
+        for name, values in candidates[number].classes.items():
+            measures[name][fold] = values[prefix, fold]
     return measures
 
 

@@ -86,11 +86,12 @@ def report_of(
     report["folds"] = []
     if scores.folds is not None:
         on_folds = [learner.judge.measures(of_folds[fold]) for fold in scores.folds.folds]
-        known = {name: np.array([own[name][-1] for own in on_folds]) for name in CLASS_MEASURES}
-        honest = known
+        honest = dict[str, np.ndarray]()
+        for name in CLASS_MEASURES:
+            honest[name] = np.array([measures[name][-1] for measures in on_folds])
         if candidate is not None and stop["rule"] == "one_standard_error":
             candidates = [candidate, *rivals_of(data, candidate)]
-            honest = told_by_other_folds(candidates, scores.folds.weight, known)
+            honest = told_by_other_folds(candidates, scores.folds.weight, honest)
         for place, fold in enumerate(scores.folds.folds):
             entry = {name: number_or_none(honest[name][place]) for name in CLASS_MEASURES}
             report["folds"].append({"fold": fold, **entry})
