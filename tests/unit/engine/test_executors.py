@@ -10,7 +10,6 @@ import pytest
 
 from distfms.engine import local, nodes
 from distfms.engine.base import map_reduce
-from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError, SpecError
@@ -147,12 +146,3 @@ def test_items_of_a_map_are_not_written_out():
             raise AssertionError
 
     assert LocalExecutor(1).map(type, [Item()]) == [Item]
-
-
-def test_what_is_given_up_on_a_dask_cluster_ends_nothing_else(dask_session):
-    with DaskExecutor(dask_session) as executor:
-        for _ in range(20):
-            given_up = [executor.submit(abs, number) for number in range(30)]
-            executor.done(given_up, 5.0)
-            executor.forget(given_up)
-            assert executor.map(abs, [-1]) == [1]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import RidgeCV
 
 from distfms import LandmarkClassifier, LandmarkRegressor
 from distfms.methods.frame.choose import best
@@ -68,6 +69,20 @@ def test_corrections_are_what_a_fold_gained_by_having_a_say():
     choice = FoldChoice.of(np.array([5.0, 7.0]), answers, 0, best)
     assert choice.value == 7.0
     np.testing.assert_allclose(choice.added, [1.0, 0.0, 0.0])
+
+
+def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():
+    scores = []
+    ridges = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(1150, 60))
+        y = X @ rng.normal(size=60) / np.sqrt(60) + rng.normal(size=1150)
+        model = LandmarkRegressor().fit(X[:150], y[:150])
+        scores.append(model.score(X[150:], y[150:]))
+        ridge = RidgeCV(np.logspace(0, 3)).fit(X[:150], y[:150])
+        ridges.append(ridge.score(X[150:], y[150:]))
+    assert np.mean(scores) > 0.8 * np.mean(ridges)
 
 
 @pytest.mark.parametrize("classes", [False, True])
