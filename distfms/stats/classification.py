@@ -149,9 +149,9 @@ def sampling_error(sums: Mapping[str, np.ndarray], n_rows: int) -> float | None:
     area = float(auroc(events, others)[0])
     if not np.isfinite(area):
         return None
-    rows_per_weight = n_rows / float(events.sum() + others.sum())
-    n_events = rows_per_weight * float(events.sum())
-    n_others = rows_per_weight * float(others.sum())
+    rows_per_weight = n_rows / (events.sum() + others.sum())
+    n_events = rows_per_weight * events.sum()
+    n_others = rows_per_weight * others.sum()
     of_events = max(n_events - 1, 0.0) * (area / (2 - area) - area**2)
     of_others = max(n_others - 1, 0.0) * (2 * area**2 / (1 + area) - area**2)
     variance = (area * (1 - area) + of_events + of_others) / (n_events * n_others)
