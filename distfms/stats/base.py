@@ -192,6 +192,33 @@ def explained(losses: np.ndarray, whole: float | np.ndarray) -> np.ndarray:
     return np.asarray(1.0 - losses / np.where(whole > 0, whole, np.nan))
 
 
+def explained_by_fold(losses: np.ndarray, whole: np.ndarray, weights: ArrayLike) -> np.ndarray:
+    """Return values of folds whose mean is the share 1 − Σ w l / Σ w l₀, and whose spread is its.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (…, n_folds)
+        l of models.
+    whole : ndarray of shape (n_folds,)
+        l₀ of the constant on the same rows.
+    weights : sequence of float, length n_folds
+        w.
+
+    Returns
+    -------
+    ndarray of shape (…, n_folds)
+        1 − R − (l − R l₀) / l̄₀ with the ratio R = l̄ / l̄₀ of weighted means: a ratio of means to
+        first order (Cochran, "Sampling Techniques", 3rd edition, 1977, Section 2.11). How hard a
+        fold is for the constant does not count where the model is as much better there. NaN where
+        there is nothing to explain.
+    """
+    of_whole = over_folds(whole, weights).mean
+    of_losses = over_folds(losses, weights).mean
+    share = explained(of_losses, of_whole)[..., np.newaxis]
+    away = losses - (1.0 - share) * whole
+    return share - away / of_whole
+
+
 def number_or_none(value: Any) -> float | None:
     """Return a number as JSON has it: None for one that does not exist."""
     return float(value) if np.isfinite(value) else None

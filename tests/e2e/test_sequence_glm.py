@@ -184,7 +184,6 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     means = []
     by_ridge = []
     for ridge in [entry["ridge"] for entry in values]:
-        explained = []
         nulls = []
         deviances = []
         for fold in range(3):
@@ -198,10 +197,11 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
                 -logs[test][np.arange(test.sum()), own].mean()
                 for logs in (model.predict_log_proba(X), null)
             ]
-            explained.append(losses[1] - losses[0])
-            nulls.append(losses[1])
+            nulls.append(2 * losses[1])
             deviances.append(2 * losses[0])
-        by_ridge.append(explained / np.average(nulls, weights=np.bincount(parts)))
+        of_null = np.average(nulls, weights=np.bincount(parts))
+        left = np.average(deviances, weights=np.bincount(parts)) / of_null
+        by_ridge.append(1 - left - (np.array(deviances) - left * np.array(nulls)) / of_null)
         means.append(np.average(deviances, weights=np.bincount(parts)))
     np.testing.assert_allclose([entry["loss"] for entry in values], means, 1e-4, atol=1e-4)
     best = int(np.argmin(means))

@@ -13,7 +13,7 @@ from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.learners import TEST, TRAIN, Judged, Squared
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.references import LINEAR, TREES, references
-from distfms.stats.base import explained, number_or_none, over_folds
+from distfms.stats.base import explained, explained_by_fold, number_or_none, over_folds
 from distfms.stats.classification import class_report
 from distfms.stats.folds import FoldAnswers
 
@@ -112,8 +112,7 @@ def honest_values(
     if "mse" in honest and "r2" in measures:
         honest["r2"] = explained(honest["mse"], learner.data.deviation**2)
         if constant is not None:
-            whole = np.average(constant, weights=validated.weight)
-            honest["r2"] = explained(whole + honest["mse"] - constant, whole)
+            honest["r2"] = explained_by_fold(honest["mse"], constant, validated.weight)
     return honest
 
 

@@ -13,10 +13,9 @@ import numpy as np
 from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.curves import points_of
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
-from distfms.methods.sequence.judged import shares_of_mean
 from distfms.methods.sequence.problem import Path
 from distfms.solve.costs import GroupCosts, longest_affordable, within
-from distfms.stats.base import explained, number_or_none, over_folds
+from distfms.stats.base import explained, explained_by_fold, number_or_none, over_folds
 from distfms.stats.folds import FoldAnswers
 
 PLATEAU_START = 0.95
@@ -377,16 +376,22 @@ def honest_at_stop(
 
     That is over all candidates and all their prefixes: what a fold chose does not report of it.
     """
-    entries = []
     choices = chosen_on_other_folds(candidates, validated.weight)
-    for position, (number, prefix) in enumerate(choices):
-        losses = candidates[number].losses
-        if share == "explained_deviance":
-            value = shares_of_mean(losses, validated.weight)[prefix, position]
-        else:
-            value = explained(losses[prefix, position], losses[0, position])
-        entries.append({"fold": validated.folds[position], share: number_or_none(value)})
-    return entries
+    losses, whole = np.empty((2, len(choices)))
+    for fold, (number, prefix) in enumerate(choices):
+        losses[fold] = candidates[number].losses[prefix, fold]
+        whole[fold] = candidates[number].losses[0, fold]
+    if share == "explained_deviance":
+        values = explained_by_fold(losses, whole, validated.weight)
+    else:
+        values = explained(losses, whole)
+    return entries_of(validated, share, values)
+
+
+def entries_of(validated: FoldAnswers, share: str, values: np.ndarray) -> list[dict[str, Any]]:
+    """Return what ``metrics.json`` says of a share by fold."""
+    pairs = zip(validated.folds, values.tolist(), strict=True)
+    return [{"fold": fold, share: number_or_none(value)} for fold, value in pairs]
 
 
 def at_stop(
@@ -398,9 +403,7 @@ def at_stop(
     of sets, at the last.
     """
     place = longest_affordable(grid, spent) if rule == 0 else 0
-    values = validated.values(rule, share)[place - 1].tolist()
-    pairs = zip(validated.folds, values, strict=True)
-    return [{"fold": fold, share: number_or_none(value)} for fold, value in pairs]
+    return entries_of(validated, share, validated.values(rule, share)[place - 1])
 
 
 def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.sequence.problem import PrefixModels
-from distfms.stats.base import explained
+from distfms.stats.base import explained, explained_by_fold
 from distfms.stats.folds import Answer, FoldAnswers
 
 #: As few rows that decide about a deviance are told; of fewer rows in all, fewer.
@@ -71,7 +71,7 @@ def _deviance_of_shares(outcome: Responses, sums: LossSums, class_shares: np.nda
 
 
 def pooled(answers: FoldAnswers) -> FoldAnswers:
-    """Return answers whose shares of the deviance are of the mean of no group over all folds.
+    """Return answers whose shares of the deviance are those of all folds together, to first order.
 
     A fold in which there is little to explain, such as one without a row of a rare class, then
     counts for as little.
@@ -86,20 +86,11 @@ def _pooled_item(of_folds: tuple[Answer, ...], weights: tuple[float, ...]) -> tu
     losses = np.stack([answer["deviance"] for answer in of_folds], axis=-1)
     if are_of_one_class(of_folds):
         losses = np.tile(losses[0], (len(losses), 1))
-    shares = shares_of_mean(losses, weights)
+    shares = explained_by_fold(losses, losses[0], weights)
     return tuple(
         {**answer, "deviance": losses[:, fold], "explained_deviance": shares[:, fold]}
         for fold, answer in enumerate(of_folds)
     )
-
-
-def shares_of_mean(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return (l₀ − l) / Σ w l₀ of losses l (M, n_folds), the first of which are of no group.
-
-    The weights w of the folds have the sum 1; NaN where there is nothing to explain.
-    """
-    whole = np.average(losses[0], weights=weights)
-    return np.asarray((losses[0] - losses) / (whole if whole > 0 else np.nan))
 
 
 def are_of_one_class(of_folds: Sequence[Answer]) -> bool:

@@ -14,7 +14,6 @@ from distfms.methods.frame.judge import LossSums
 from distfms.methods.frame.read import spans_of
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
-from distfms.methods.sequence.judged import shares_of_mean
 from distfms.methods.sequence.learners import Learner, Scores
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
@@ -22,7 +21,7 @@ from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.ridge_choice import losses_of_all_columns
 from distfms.methods.sequence.trees import Grown, TreeModels
 from distfms.solve.trees import gains_by_feature
-from distfms.stats.base import HELD_OUT, number_or_none, over_folds
+from distfms.stats.base import HELD_OUT, explained_by_fold, number_or_none, over_folds
 
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
@@ -148,7 +147,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         all_folds = all_folds.merge(sums)
     losses = np.array(of_folds).reshape(-1, 2).T
     if loss == "deviance" and entries:
-        shares = shares_of_mean(losses, weights)[1]
+        shares = explained_by_fold(losses[1], losses[0], weights)
         for entry, explained in zip(entries, shares, strict=True):
             entry["explained_deviance"] = number_or_none(explained)
     groups = data.form.groups

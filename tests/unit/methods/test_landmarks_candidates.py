@@ -151,3 +151,10 @@ def test_a_fold_without_which_no_metric_is_learned_judges_nothing():
     model = LandmarkClassifier(baselines=(), random_state=3)
     model.fit(X, y, groups=[f"o{i}" for i in objects])
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_the_error_of_a_share_is_small_where_nearly_all_is_explained():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    model = LandmarkRegressor(baselines=()).fit(X, 3 * np.exp(X[:, 0]))
+    assert "explains 98 ± 1%" in model.model_.headline().replace("\u00a0", " ")

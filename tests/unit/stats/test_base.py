@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from distfms.stats.base import Folded, from_bytes, merge_tree, to_bytes
+from distfms.stats.base import Folded, explained_by_fold, from_bytes, merge_tree, to_bytes
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,15 @@ def test_npz_without_pickle():
     np.savez(pickled := io.BytesIO(), x=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match="pickle"):
         from_bytes(pickled.getvalue())
+
+
+def test_a_share_of_folds_is_that_of_all_and_errs_as_it_does():
+    rng = np.random.default_rng(0)
+    weights = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    whole = rng.uniform(1.0, 5.0, 5)
+    losses = np.stack([0.02 * whole, whole, 0.5 * whole + 0.01 * rng.normal(size=5)])
+    shares = explained_by_fold(losses, whole, weights)
+    np.testing.assert_allclose(shares @ weights / 8.0, 1.0 - losses @ weights / (whole @ weights))
+    # Folds differ in how hard they are, not in how much of that the models explain.
+    assert np.ptp(shares, axis=1).max() < 0.05
+    assert np.isnan(explained_by_fold(losses, np.zeros(5), weights)).all()
