@@ -31,10 +31,12 @@ from distfms.errors import SpecError
 from distfms.validation import explained
 
 S = TypeVar("S", bound=BaseModel)
+T = TypeVar("T")
 
-# Strict: `budget: "10"` and `budget: true` are slips, not numbers.
-Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# YAML has no tuples, but lists.
+Listed = Annotated[tuple[T, ...], Strict(False)]
 
 
 def _as_span(value: Any) -> Any:
@@ -50,15 +52,18 @@ if TYPE_CHECKING:
     Folds = int  # as jobs see it: `distfms.runs.auto_folds` has replaced `auto` by then
 else:
     # Part numbers are stored in one byte.
-    Folds = Annotated[int, Strict(), Field(ge=0, le=200)] | Literal["auto"]
+    Folds = Annotated[int, Field(ge=0, le=200)] | Literal["auto"]
 # Bytes, also given as `512MiB` or `4 GB`.
 Size = Annotated[ByteSize, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """Base of all spec sections: frozen; refuses unknown keys and converts nothing silently."""
+    """Base of all spec sections: frozen; refuses unknown keys and converts nothing silently.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    `budget: "10"`, `workers: true` and `processes: yes` are slips.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     @property
     def functions(self) -> frozenset[str]:
@@ -101,7 +106,7 @@ class LongForm(Section):
     """
     duplicates: Literal["error", "keep", "first"] = "error"
     """What to do with a rater's second judgment of the same attribute and object."""
-    max_judgments: Annotated[int, Strict(), Field(ge=1)] | None = None
+    max_judgments: Annotated[int, Field(ge=1)] | None = None
     """Most judgments of an attribute to keep for each object, drawn at random with the job's
     seed.
     """
@@ -117,7 +122,7 @@ class LongForm(Section):
 class DataSection(Section):
     """Where the data are and what their columns mean."""
 
-    path: str | tuple[str, ...] | None = None
+    path: str | Listed[str] | None = None
     """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
     variable. Relative paths start at the current directory. CSV (`.csv`, `.tsv`), JSON lines
     (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and workbooks (`.xlsx`, `.ods`, …; with the
@@ -135,7 +140,7 @@ class DataSection(Section):
     """
     long: LongForm | None = None
     """Columns of judgments in long form, one judgment a row; they are converted once."""
-    target: tuple[str, ...] = ()
+    target: Listed[str] = ()
     """Column(s) to predict. Leave it out with `long` or `builtin` data."""
     id: str | None = None
     """Column with the id of a row's object; rows with the same id stay in one fold."""
@@ -145,18 +150,18 @@ class DataSection(Section):
     """Column with the query of a row; rows of one query stay in one fold."""
     time: str | None = None
     """Column with the time of a row, for retraining."""
-    features: tuple[str, ...] = ("*",)
+    features: Listed[str] = ("*",)
     """Names or globs of the columns to use, in this order; by default all without another role.
     Globs skip the index of a pandas frame; to use it, name it.
     """
-    exclude: tuple[str, ...] = ()
+    exclude: Listed[str] = ()
     """Names or globs of columns to leave out."""
-    numbers: tuple[str, ...] = ()
+    numbers: Listed[str] = ()
     """Columns of text to read as numbers. Thousands separators, and a unit that all values have
     (`$`, `%`), are ignored; words such as `unknown`, `n/a`, `?` count as missing, `<5` and `>5` as
     5.
     """
-    text: tuple[str, ...] = ()
+    text: Listed[str] = ()
     """Columns to read as text: columns of CSV files, or whole numbers that are codes."""
     missing: Literal["error", "drop", "mean", "pairs"] = "error"
     """What to do with missing values: refuse them, drop their rows, replace them with the column's
@@ -169,19 +174,19 @@ class DataSection(Section):
     that of 0. Without `id` and `query` folds depend on a row's number in its file, and on the
     file's path below the folder that `path` names.
     """
-    test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    test: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""
-    test_path: str | tuple[str, ...] | None = None
+    test_path: str | Listed[str] | None = None
     """Path of held-out rows; excludes `test` and `long`."""
-    unlabelled_path: str | tuple[str, ...] | None = None
+    unlabelled_path: str | Listed[str] | None = None
     """Path of rows to take landmarks from; they need no target."""
     storage_options: dict[str, Any] = Field(default_factory=dict)
     """Passed to fsspec. `${NAME}` is replaced by an environment variable."""
-    max_partition_rows: Annotated[int, Strict(), Field(ge=1)] = 131_072
+    max_partition_rows: Annotated[int, Field(ge=1)] = 131_072
     """Most rows of a partition, fewer where a method does much with each row. It decides the order
     of sums, so changing it changes the last bits of the result.
     """
-    max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] | None = None
+    max_partition_bytes: Annotated[int, Field(ge=1)] | None = None
     """Most decoded bytes of a partition, by default 64 MiB, or up to 128 MiB for tables with
     thousands of columns; changing it changes the last bits of the result too.
     """
@@ -314,7 +319,7 @@ Grid = Mapping[str, Sequence[Any]]
 class TuneSection(Section):
     """Options of the method to try by cross-validation, before the selection."""
 
-    grid: Annotated[dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)]
+    grid: Annotated[dict[str, Annotated[Listed[Any], Field(min_length=1)]], Field(min_length=1)]
     """Values to try for each option of the method's section; every combination is a point of the
     grid.
     """
@@ -350,7 +355,7 @@ class GateSection(Section):
     """
     on: Literal["held_out", "newest"] = "held_out"
     """Rows that must show the gain: all held-out rows, or those of new partitions."""
-    min_gain: Annotated[float, Strict(), Field(allow_inf_nan=False)] | None = None
+    min_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Least gain there: the share by which a loss must fall, or the amount by which a score of at
     most 1 must rise.
     """

@@ -97,7 +97,6 @@ def _message(problem: Mapping[str, Any]) -> str:
 #: Words of pydantic, and those of specs.
 _PLAINER = {
     "^(Input|String) should be": "it must be",
-    "^String should match pattern": "it must match the pattern",
     "a valid tuple": "a list",
     "a valid dictionary( or instance of .*)?": "a section",
     "a valid string": "text",

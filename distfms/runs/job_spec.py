@@ -15,10 +15,12 @@ from pydantic import Field, field_validator, model_validator
 from distfms.errors import SpecError, nearest, plain_name
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.tuning import AUTO_FOLDS, checked_grid, options_to_tune
+from distfms.report.notes import table
 from distfms.runs.folder import LATEST
 from distfms.spec import (
     DataSection,
     EngineSection,
+    Listed,
     RetrainSection,
     Section,
     Size,
@@ -61,7 +63,7 @@ class OutputSection(Section):
     """
     tracking: Literal["mlflow"] | None = None
     """Log each finished run to MLflow: options, metrics, and files except statistics."""
-    mute: tuple[Annotated[str, Field(pattern=r"^N\d{3}$")], ...] = ()
+    mute: Listed[str] = ()
     """Codes of notes that are not shown, such as `[N014]`; `distfms explain` lists them."""
 
     @field_validator("path", "registry")
@@ -69,6 +71,14 @@ class OutputSection(Section):
     def _one_place(cls, value: str | None) -> str | None:
         if value is not None and is_url(value) and local_part(value) is None:
             RemotePath(value)
+        return value
+
+    @field_validator("mute")
+    @classmethod
+    def _known_notes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for code in value:
+            if code not in table():
+                raise ValueError(f"there is no note {code}; `distfms explain` lists all")
         return value
 
     @model_validator(mode="after")
@@ -91,7 +101,7 @@ class TopKeys(Section):
     """Method: `multiselect`, `sequence`, `landmarks` or `attribute_efficient`. Its section has the
     same name.
     """
-    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of all random streams of the job."""
 
     preset: Literal["paper"] | None = None

@@ -10,18 +10,18 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, Field, Strict
+from pydantic import Field
 
 from distfms.data.files.frames import FrameForms
 from distfms.data.files.partition import MAX_ROWS, Dataset, Rows, digest, memory_dataset
 from distfms.data.rows.roles import require_columns
 from distfms.errors import SpecError, nearest
-from distfms.spec import DataSection, parse_section
+from distfms.spec import DataSection, Listed, Section, parse_section
 
 _N_PARTITIONS = 4
 
 
-class _NoOptions(BaseModel, extra="forbid"):
+class _NoOptions(Section):
     """What a dataset without options takes."""
 
 
@@ -37,7 +37,7 @@ class CatalogEntry:
     target: str
     id: str
     make: Callable[..., pa.Table]
-    Options: type[BaseModel] = _NoOptions
+    Options: type[Section] = _NoOptions
 
 
 def builtin_entry(name: str) -> CatalogEntry:
@@ -74,8 +74,8 @@ def builtin_dataset(section: DataSection, max_rows: int = MAX_ROWS) -> Dataset:
 
 
 class _DigitsOptions(_NoOptions):
-    judgments: Annotated[int, Strict(), Field(ge=1)] = 2
-    only: tuple[Annotated[int, Strict(), Field(ge=0, le=9)], ...] = ()
+    judgments: Annotated[int, Field(ge=1)] = 2
+    only: Listed[Annotated[int, Field(ge=0, le=9)]] = ()
 
 
 def _digits(judgments: int, only: Sequence[int]) -> pa.Table:

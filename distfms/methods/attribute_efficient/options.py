@@ -45,7 +45,7 @@ ONLINE_ONLY = (*_STEPS, "norm")
 class AttributeEfficientOptions(Section):
     """How many attributes of each example to observe, and how to learn from them."""
 
-    attributes_per_example: Annotated[int, Strict(), Field(ge=2)] | None = None
+    attributes_per_example: Annotated[int, Field(ge=2)] | None = None
     """Attributes to draw of each training example: k + 1 of the paper. By default 5, or all of
     fewer; with `data.missing: pairs`, all values that a row has.
     """
@@ -87,7 +87,7 @@ class AttributeEfficientOptions(Section):
     """Multiplies the step of the theory, of this algorithm and of those it is compared with."""
     first_step_factor: Positive = 1.0
     """Multiplies the step of the theory in the first of two phases."""
-    first_examples: Annotated[int, Strict(), Field(ge=1)] | None = None
+    first_examples: Annotated[int, Field(ge=1)] | None = None
     """Examples of the first of two phases: m₁ of the paper. Where a curve has a share of the
     examples, it has that share of these. Default: a tenth.
     """
@@ -96,7 +96,7 @@ class AttributeEfficientOptions(Section):
     experiments, by half of the attributes, drawn by weight and second moment where moments are
     known; or by one, drawn by the weights alone (`base`: Algorithms 1 and 3).
     """
-    confidence: Annotated[float, Strict(), Field(ge=0, lt=1)] = 0.0
+    confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Confidence of the upper bounds on the moments that the first of two phases estimates; 0 takes
     the estimates as they are.
     """
@@ -107,9 +107,9 @@ class AttributeEfficientOptions(Section):
     moments have it from their own pass; others take 1.5 times the root mean square norm, or the
     largest value, of what they observe of the first examples, 1,000 at most. In a session 1.
     """
-    positive: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    positive: Annotated[float, Strict(False), Field(allow_inf_nan=False)] | None = None
     """Value of the target to learn as 1; all others are −1."""
-    repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
+    repeats: Annotated[int, Field(ge=0, le=1000)] = 10
     """Repeats of the curves of the online learner, for error bars; 0 for no curves. They compare it
     with the other algorithms of the penalty, and with what observes all attributes: `online` takes
     a step for each row, `offline` has the best weights within `bound`. Pairs are compared with

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, Similarity
-from distfms.spec import NonNegative, Positive, Section
+from distfms.spec import Listed, NonNegative, Positive, Section
 
 #: Where the spec does not say: landmarks, their most with squared loss, and those `sparse` keeps.
 DEFAULT_LANDMARKS, MOST_LANDMARKS, DEFAULT_KEPT = 500, 1000, 50
@@ -29,7 +29,7 @@ AUTO = "auto"
 #: Numbers whose squares are finite, with much room.
 _MOST = 1e100
 
-Count = Annotated[int, Strict(), Field(ge=1)]
+Count = Annotated[int, Field(ge=1)]
 
 
 class SimilaritySection(Section):
@@ -42,7 +42,7 @@ class SimilaritySection(Section):
     """
     a: Positive | None = None
     """Factor of the product, for `sigmoid`; by default 1/columns."""
-    r: Annotated[float, Strict(), Field(allow_inf_nan=False)] | None = None
+    r: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Added to it, for `sigmoid`; by default −1."""
     sigma: Positive | None = None
     """Width of `gaussian` and `laplace`; by default chosen with the metric, and without one the
@@ -107,7 +107,7 @@ class LandmarksOptions(Section):
     """Width over which corners of a loss are rounded (1/β), in standard deviations of a target that
     is a number, otherwise in margins or levels.
     """
-    similarity: Annotated[tuple[SimilaritySection, ...], Field(min_length=1)] = (
+    similarity: Annotated[Listed[SimilaritySection], Field(min_length=1)] = (
         SimilaritySection(name="auto"),
     )
     """Name, or section with name and parameters; or a list of these, from which folds choose the
@@ -166,7 +166,7 @@ class LandmarksOptions(Section):
     """
     scaling: Literal["standard", "unit", "none"] = "standard"
     """Scale of the features: in units of their standard deviation or range, or unchanged."""
-    baselines: tuple[Literal["columns", "kernel_regression", "lightgbm"], ...] = (
+    baselines: Listed[Literal["columns", "kernel_regression", "lightgbm"]] = (
         "columns",
         "kernel_regression",
         "lightgbm",

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from distfms.errors import SpecError, nearest
-from distfms.spec import NonNegative, Positive, Section
+from distfms.spec import Listed, NonNegative, Positive, Section
 
 BASELINES = ("full", "scoring", "averages", "copies", "lasso")
 
@@ -57,9 +57,9 @@ class MultiselectOptions(Section):
     """Raters of the judgments to buy: `independent`, one judgment of an object each, or the `same`
     for all attributes (rater j judges those bought j times or more), which needs known raters.
     """
-    ridge: (
-        NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] | Literal["auto"]
-    ) = "auto"
+    ridge: NonNegative | Annotated[Listed[NonNegative], Field(min_length=1)] | Literal["auto"] = (
+        "auto"
+    )
     """Multiple of the variance of a single judgment of each attribute that is added to the variance
     of its average. Of a list, cross-validation takes the best. `auto`: 30, 10, 3, 1, 0.3, 0.1,
     0.01, 0.001 or 0 in this way; without `data.folds` by generalised cross-validation, in slabs 0.
@@ -76,7 +76,7 @@ class MultiselectOptions(Section):
     """Weights from the statistics, or least squares on the means of the first r judgments, of the
     objects that hold so many, by a second pass over the data.
     """
-    baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
+    baselines: Listed[str] = ("scoring", "averages", "copies", "lasso")
     """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys
     two judgments of every attribute it chooses, as good as two are; to Copies each of two judgments
     is an attribute of its own, with covariances from all pairs of judgments, as raters are

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from distfms.errors import SpecError, nearest
 from distfms.methods.sequence.problem import FeatureGroups, Ladder
 from distfms.solve.cholesky import CRITERIA
 from distfms.solve.costs import GroupCosts, SharedCost
-from distfms.spec import NonNegative, Section, expand_variables
+from distfms.spec import Listed, NonNegative, Section, expand_variables
 
 
 def resolve_groups(
@@ -216,7 +216,7 @@ Family = Literal["auto", "gaussian", "logistic", "softmax", "poisson"]
 class SharedCostSection(Section):
     """A cost that the first computed group of a set pays for the whole set."""
 
-    groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    groups: Annotated[Listed[str], Field(min_length=1)]
     """Names or globs of groups."""
     cost: NonNegative
     """Paid once, in addition to the groups' own costs."""
@@ -239,7 +239,7 @@ class ExpandSection(Section):
 class SequenceOptions(Section):
     """Groups, their costs, and the rule that orders them."""
 
-    groups: dict[str, tuple[str, ...]] | Annotated[str, Field(min_length=1)] = Field(
+    groups: dict[str, Listed[str]] | Annotated[str, Field(min_length=1)] = Field(
         default_factory=dict
     )
     """Names or globs of the columns of each group. Every other column is its own group. Or a
@@ -252,7 +252,7 @@ class SequenceOptions(Section):
     """
     shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
     """Named costs that several groups share: `{groups: [...], cost: 5}`."""
-    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    requires: dict[str, Listed[str]] = Field(default_factory=dict)
     """Groups that are computed from others: `{fti: [tt4, t4u]}`. Such a group costs those of the
     others that are not bought yet, plus its own entry in `costs`.
     """
@@ -306,14 +306,14 @@ class SequenceOptions(Section):
     threshold: (
         Annotated[float, Field(gt=0, lt=1)]
         | Literal["f1", "balanced"]
-        | dict[Literal["cost"], tuple[NonNegative, NonNegative]]
+        | dict[Literal["cost"], Annotated[tuple[NonNegative, NonNegative], Strict(False)]]
     ) = 0.5
     """Smallest probability at which the second of two classes is predicted (0.5 with
     `class_weights`: where these make it as likely as the first). Or what to optimise on the folds:
     `f1` of the second class, `balanced` accuracy, or the cost of errors: with `{cost: [1, 20]}`, a
     false alarm costs 1 and a missed row of the second class 20.
     """
-    baselines: tuple[str, ...] | None = None
+    baselines: Listed[str] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
     `gaussian`, and left out where `auto` finds classes); and `lightgbm`, boosted trees on all
@@ -323,7 +323,7 @@ class SequenceOptions(Section):
     for families other than `gaussian` `oracle`; and for one target, up to 10⁶ rows and 10³ columns,
     `lightgbm`.
     """
-    budgets: tuple[NonNegative, ...] | Literal["auto"] = ()
+    budgets: Listed[NonNegative] | Literal["auto"] = ()
     """Also find the best set of groups for each of these costs: the better of greedy selection by
     gain per cost and by gain, improved by exchanging groups. A prediction within a budget uses the
     best model that it buys: the prefix of the sequence, or a set if that is better, with folds by
