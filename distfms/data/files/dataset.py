@@ -21,6 +21,7 @@ from distfms.data.files.footers import (
     readable,
     refuse_duplicate_columns,
     settled_types,
+    stored_name,
     with_types,
 )
 from distfms.data.files.formats.base import Forms
@@ -81,10 +82,10 @@ class PartitionReader:
         ahead = self._is_remote and not buffer_size
         options = {"filesystem": self.filesystem, "pre_buffer": ahead, "buffer_size": buffer_size}
         path = partition.path
-        metadata = parsed_footer(self.filesystem, path, partition.file_version)
-        if metadata is None:
-            raise _changed(partition)
-        with readable(path):
+        with readable(stored_name(partition)):
+            metadata = parsed_footer(self.filesystem, path, partition.file_version)
+            if metadata is None:
+                raise _changed(partition)
             return open_parquet(path, metadata=metadata, **options)
 
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
@@ -111,7 +112,7 @@ class PartitionReader:
 
     def _read(self, file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) -> pa.Table:
         stored = self._stored(columns)
-        with readable(partition.path):
+        with readable(stored_name(partition)):
             table = file.read_row_groups(
                 list(partition.row_groups), columns=stored, use_threads=False
             )
@@ -173,7 +174,7 @@ class PartitionReader:
         position = f"row group {partition.row_groups[0]}, first at its row"
         start = 0
         while start < partition.n_rows:
-            with readable(partition.path):
+            with readable(stored_name(partition)):
                 table = pa.Table.from_batches([next(batches)])
             rows = Rows(self._as_read(table, partition, columns, len(table)))
             yield function(RowsReader(position, start), _piece(partition, start, rows))
@@ -201,8 +202,9 @@ class PartitionReader:
         raise IndexError(position)
 
     def _verify(self, partition: Partition) -> None:
-        if not is_stored(self.filesystem, partition.path, partition.file_version):
-            raise _changed(partition)
+        with readable(stored_name(partition)):
+            if not is_stored(self.filesystem, partition.path, partition.file_version):
+                raise _changed(partition)
 
 
 def _piece(partition: Partition, start: int, rows: Rows) -> HeldPartition:

@@ -57,7 +57,7 @@ def read_footers(filesystem: Any, files: Sequence[File]) -> list[tuple[File, pa.
 
 
 def _read_footer(filesystem: Any, file: File, shared: dict[Any, Any]) -> tuple[File, pa.Schema]:
-    with reading(file.place), readable(file.path):
+    with reading(file.place), readable(stored_name(file)):
         footer = _footer_of(filesystem, file.path)
         if not footer.endswith(PARQUET):
             head = _head_of(filesystem, file.path)
@@ -99,19 +99,18 @@ def is_stored(filesystem: Any, path: str, version: str) -> bool:
     Its footer is read again only where its size, stamp or time of change is another.
     """
     seen = _seen(path, version)
-    with readable(path):
-        state = current_state(filesystem, path)
-        if seen.state != state:
-            if _version(*state[:2], _footer_digest(_footer_of(filesystem, path))) != version:
-                return False
-            seen.state = state
+    state = current_state(filesystem, path)
+    if seen.state != state:
+        if _version(*state[:2], _footer_digest(_footer_of(filesystem, path))) != version:
+            return False
+        seen.state = state
     return True
 
 
 def parsed_footer(filesystem: Any, path: str, version: str) -> pq.FileMetaData:
     """Return the footer of a file of a version, None of any other; parsed once by a process."""
     kept = _parsed(path, version)
-    with kept.lock, readable(path):
+    with kept.lock:
         if kept.metadata is None:
             footer = _footer_of(filesystem, path)
             if version.endswith(_footer_digest(footer)):
@@ -171,6 +170,11 @@ def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(
         source, page_checksum_verification=True, coerce_int96_timestamp_unit="us", **options
     )
+
+
+def stored_name(file: Any) -> str:
+    """Name what is read of a file, or of a partition: the file itself, or its copy."""
+    return f"{file.source} (its copy in Parquet)" if file.source else str(file.path)
 
 
 @contextmanager
@@ -279,7 +283,8 @@ def _has_values(
 
 
 def _may_have_values(filesystem: Any, file: File, name: str) -> bool:
-    metadata = parsed_footer(filesystem, file.path, file.version)
+    with readable(stored_name(file)):
+        metadata = parsed_footer(filesystem, file.path, file.version)
     if metadata is None:
         return True
     paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]

@@ -35,9 +35,10 @@ from distfms.store.kept import MAX_BYTES, are_kept, kept_files, kept_value, prun
 from distfms.store.places import File, Location
 
 #: What copies of all formats are made with: the first is raised with every change of how.
-_MADE_WITH = [1, pa.__version__, version("duckdb")]
+_MADE_WITH = [2, pa.__version__, version("duckdb")]
 _THREADS = 4
 _KIND = "copies"
+_COPY = "rows.parquet"
 
 
 class Types(NamedTuple):
@@ -126,7 +127,7 @@ class Copies:
     def _copy(self, conversion: _Conversion) -> File:
         """Return the copy of a file; it is written where there is none."""
         folder = kept_files(self.folder, _KIND, conversion.dependencies, conversion.write)
-        copy = places.file_entry(folder / conversion.copy_name)
+        copy = places.file_entry(folder / _COPY)
         assert copy is not None
         file = conversion.file
         return replace(copy, name=file.name, key=file.key, source=file.path)
@@ -167,11 +168,6 @@ class _Conversion:
     columns: tuple[str, ...]
 
     @property
-    def copy_name(self) -> str:
-        """Name of the copy. Errors name the copy, so it begins with the name of the file."""
-        return f"{self.file.place.name}.parquet"
-
-    @property
     def dependencies(self) -> list[Any]:
         """All that the copy depends on."""
         fields = [str(self.schema.field(name)) for name in self.columns]
@@ -185,7 +181,7 @@ class _Conversion:
 
     def write(self, folder: Path) -> None:
         """Write the copy to a folder."""
-        copy = folder / self.copy_name
+        copy = folder / _COPY
         _write(self.file, self.schema, self.columns, copy)
         require_unchanged(self.file)
         if isinstance(self.file.place, Path):
