@@ -123,8 +123,6 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress, spec.output.mute) as record:
             try:
                 resumed = begin(run, prepared, record)
-                for known_footers in prepared.origin.footers:
-                    known_footers.keep()
                 steps = Steps(run, record, prepared.origin.notes)
                 _learn(prepared, _context(prepared, steps, executor, cache, projection))
                 run.update(status="done", finished=now())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +14,6 @@ from distfms.data.files.builtin import builtin_dataset, builtin_entry
 from distfms.data.files.convert import converted, file_version
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.copies import Copies
-from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import Dataset, digest
 from distfms.data.files.storage import list_files, refuse_copies
 from distfms.data.rows.roles import require_columns
@@ -34,14 +32,12 @@ class Origin:
 
     `fingerprints` are of the files that the spec names (not of what was converted from them);
     `notes` are for the user; `forgotten` are the names of files that are too old to count;
-    `footers` can be kept; `source` is the user's own file where others were made from it, empty for
-    embedded data.
+    `source` is the user's own file where others were made from it, empty for embedded data.
     """
 
     fingerprints: tuple[str, ...]
     notes: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
-    footers: tuple[KnownFooters, ...] = ()
     source: str | None = None
 
 
@@ -71,19 +67,15 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tu
     copies = Copies(root / KEPT, spec.output.cache_bytes, say)
     stored = _stored(spec.data, spec.seed, copies)
     section = spec.data.model_copy(update=stored.roles)
-    others = (stored.test_path, stored.unlabelled_path)
-    footers = [
-        KnownFooters(root / KEPT, json.dumps(path, default=str)) for path in (stored.path, *others)
-    ]
     open_rows = partial(_open, section, spec.partition_rows, copies, stored.storage_options)
     if section.builtin is None:
-        opened = open_rows(stored.path, footers[0])
+        opened = open_rows(stored.path)
     else:
         say(f"Embedded data: {section.builtin}")
         opened = builtin_dataset(section, spec.partition_rows)
     test, unlabelled = (
-        None if path is None else open_rows(path, known, opened)
-        for path, known in zip(others, footers[1:], strict=True)
+        None if path is None else open_rows(path, opened)
+        for path in (stored.test_path, stored.unlabelled_path)
     )
     if test is not None:
         _refuse_overlap(opened, test)
@@ -105,7 +97,7 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tu
     forgotten = [file.name for file in opened.files if file.n_rows and file.name not in kept]
     fingerprints = [data.fingerprint for data in (opened, test, unlabelled) if data is not None]
     of_files = stored.fingerprints or tuple(fingerprints)
-    origin = Origin(of_files, notes, tuple(forgotten), tuple(footers), stored.source)
+    origin = Origin(of_files, notes, tuple(forgotten), stored.source)
     return Inputs(train, test, section, unlabelled, by_age), origin
 
 
@@ -125,7 +117,6 @@ def _open(
     copies: Copies,
     storage_options: Mapping[str, Any],
     path: Any,
-    known: KnownFooters,
     like: Dataset | None = None,
 ) -> Dataset:
     """Open data; what does not tell its types is read `like` other data."""
@@ -140,7 +131,6 @@ def _open(
         texts=section.text,
         forms=None if like is None else like.forms,
         kinds=kinds,
-        known=known,
     )
     require_columns(dataset.schema, section.numbers, "one of `numbers`")
     require_columns(dataset.schema, section.text, "one of `text`")

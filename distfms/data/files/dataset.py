@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from distfms.data.files.footers import (
 )
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.formats.copies import Copies
-from distfms.data.files.known_footers import KnownFooters
+from distfms.data.files.known_footers import known_footers
 from distfms.data.files.layout import layout
 from distfms.data.files.partition import (
     MAX_ROWS,
@@ -240,7 +241,6 @@ def open_dataset(
     numbers: Iterable[str] = (),
     texts: Iterable[str] = (),
     forms: Forms | None = None,
-    known: KnownFooters | None = None,
     kinds: Mapping[str, pa.DataType] | None = None,
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
@@ -262,7 +262,8 @@ def open_dataset(
         What follows for the caller from data without a single row, for the message. Shards without
         rows beside others are accepted; they give no partition.
     copies : Copies, optional
-        Where files of other formats are kept as Parquet; by default below the user's cache folder.
+        Where files of other formats are kept as Parquet, and the footers of many files; by default
+        the former below the user's cache folder.
     numbers : iterable of str
         Columns to read as numbers where they are there and hold text.
     texts : iterable of str
@@ -270,8 +271,6 @@ def open_dataset(
         types.
     forms : Forms, optional
         How text is read, as that of other data was: as far as it is known.
-    known : KnownFooters, optional
-        Footers that need not be read again.
     kinds : mapping of str to pyarrow.DataType, optional
         Types of columns that may be without a value here.
 
@@ -290,7 +289,9 @@ def open_dataset(
     forms = Forms(dict.fromkeys((*texts, *numbers), "string")).beside(of_model)
     stored, forms = (copies or Copies()).converted(named, forms=forms)
     filesystem = common_filesystem(stored)
-    footers = (known or KnownFooters()).read(filesystem, stored)
+    folder = None if copies is None else copies.folder
+    name = json.dumps(path, default=str)
+    footers = known_footers(folder, name, filesystem, stored)
     # Files without rows are free of columns and types, where others have rows.
     with_rows = [footer for footer in footers if footer[0].n_rows] or footers
     first, schema = with_rows[0]

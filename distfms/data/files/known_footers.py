@@ -21,35 +21,30 @@ _FEW = 32
 _KIND = "footers-2"
 
 
-class KnownFooters:
-    """The footers of a dataset, below a folder under a name; a file is known by `File.state`."""
+def known_footers(
+    folder: Location | None, name: str, filesystem: Any, files: Sequence[File]
+) -> list[tuple[File, pa.Schema]]:
+    """Return the footers of files, in their order; read are those that are not known.
 
-    def __init__(self, folder: Location | None = None, name: str = "") -> None:
-        self._cache = None if folder is None else PartialCache(folder, encode, decode, _KIND)
-        self._name = name
-        self._n_new = 0
-        self._all: list[tuple[File, pa.Schema]] = []
-
-    def read(self, filesystem: Any, files: Sequence[File]) -> list[tuple[File, pa.Schema]]:
-        """Return the footers of files, in their order; read are those that are not known."""
-        if self._cache is None or len(files) < _FEW:
-            return read_footers(filesystem, files)
-        packed, _ = self._cache.lookup(self._name)
-        footers = _unpacked(packed)
-        new_files = [file for file in files if _key(file) not in footers]
-        self._n_new = len(new_files)
-        for file, schema in read_footers(filesystem, new_files):
-            footers[_key(file)] = (file.footer, schema, file.row_groups)
-        for file in files:
-            footer, schema, groups = footers[_key(file)]
-            self._all.append((replace(file, footer=footer, row_groups=groups), schema))
-        return self._all
-
-    def keep(self) -> None:
-        """Write down what is known; it can be read again, so that failing is no error."""
-        if self._cache is not None and self._n_new:
-            with suppress(OSError):
-                self._cache.put(self._name, _packed(self._all))
+    They are kept below a folder under a name, and can be read again, so that failing is no error. A
+    file is known by `File.state`.
+    """
+    if folder is None or len(files) < _FEW:
+        return read_footers(filesystem, files)
+    cache = PartialCache(folder, encode, decode, _KIND)
+    packed, _ = cache.lookup(name)
+    kept = _unpacked(packed)
+    new_files = [file for file in files if _key(file) not in kept]
+    for file, schema in read_footers(filesystem, new_files):
+        kept[_key(file)] = (file.footer, schema, file.row_groups)
+    footers = []
+    for file in files:
+        footer, schema, groups = kept[_key(file)]
+        footers.append((replace(file, footer=footer, row_groups=groups), schema))
+    if new_files:
+        with suppress(OSError):
+            cache.put(name, _packed(footers))
+    return footers
 
 
 def _key(file: File) -> tuple[Any, ...]:

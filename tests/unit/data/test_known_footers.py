@@ -8,7 +8,7 @@ import pytest
 
 from distfms.data.files import footers
 from distfms.data.files.dataset import open_dataset
-from distfms.data.files.known_footers import KnownFooters
+from distfms.data.files.formats.copies import Copies
 
 N_FILES = 36
 
@@ -41,10 +41,7 @@ def read(monkeypatch):
 
 
 def opened(data):
-    known = KnownFooters(data.parent / "known", "data")
-    dataset = open_dataset(data, known=known)
-    known.keep()
-    return dataset
+    return open_dataset(data, copies=Copies(data.parent / "known"))
 
 
 def require_same(one, other):
@@ -96,10 +93,3 @@ def test_what_was_parsed_does_not_wait_for_a_collection_of_garbage(data):
         assert parsed() == before
     finally:
         gc.enable()
-
-
-def test_of_few_files_nothing_is_kept(data):
-    for number in range(10):
-        (data / f"{number:02d}.parquet").unlink()
-    opened(data)
-    assert not (data.parent / "known").exists()

@@ -7,22 +7,27 @@ that of the first file whose rows suggest any. Whole numbers may be floats in ot
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distfms.data.files.content import HEAD_BYTES, other_content
-from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
+from distfms.data.files.footers import (
+    check_same_schema,
+    readable,
+    refuse_duplicate_columns,
+    with_types,
+)
 from distfms.data.files.formats import format_of
 from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
 from distfms.data.files.formats.expansion import Unzipped
@@ -35,17 +40,10 @@ from distfms.store.kept import MAX_BYTES, are_kept, kept_files, kept_value, prun
 from distfms.store.places import File, Location
 
 #: What copies of all formats are made with: the first is raised with every change of how.
-_MADE_WITH = [2, pa.__version__, version("duckdb")]
+_MADE_WITH = [3, pa.__version__, version("duckdb")]
 _THREADS = 4
 _KIND = "copies"
 _COPY = "rows.parquet"
-
-
-class Types(NamedTuple):
-    """Names of a file's columns with those of their types, in order, and the schema's metadata."""
-
-    columns: list[tuple[str, str]]
-    metadata: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,10 @@ class Copies:
         """Return the names of a file's columns."""
         if format_of(file.path) is not None:
             with places.writing(self.folder):
-                return [name for name, _ in self._types(file).columns]
+                names: list[str] = self._suggested(file).names
+                return names
         with opened(file) as stream:
-            names: list[str] = pq.ParquetFile(stream).schema_arrow.names
+            names = pq.ParquetFile(stream).schema_arrow.names
         return names
 
     def converted(
@@ -99,7 +98,7 @@ class Copies:
         if not foreign:
             return list(files), forms
         with places.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
-            suggested = list(pool.map(self._types, foreign))
+            suggested = list(pool.map(self._suggested, foreign))
             schemas, forms = _schemas(foreign, suggested, columns, forms)
             conversions = []
             for file, schema in zip(foreign, schemas, strict=True):
@@ -132,23 +131,22 @@ class Copies:
         file = conversion.file
         return replace(copy, name=file.name, key=file.key, source=file.path)
 
-    def _types(self, file: File) -> Types:
-        """Return the columns of a file and the types they suggest."""
+    def _suggested(self, file: File) -> pa.Schema:
+        """Return the columns of a file and the types that its rows suggest."""
         make = partial(_suggested_types, file)
-        columns, metadata = json.loads(kept_value(self.folder, "types", state_of(file), make))
-        return Types([(name, kind) for name, kind in columns], metadata)
+        kept = kept_value(self.folder, "types", state_of(file), make)
+        return pa.ipc.read_schema(pa.py_buffer(kept))
 
 
 def _suggested_types(file: File) -> bytes:
-    """Return `Types` as JSON."""
+    """Return the schema of a file as Arrow writes it."""
     _refuse_other_content(file)
     with opened(file) as stream:
         schema = _format(file).schema(stream)
-    columns = []
-    for name, kind in zip(schema.names, map(str, schema.types), strict=True):
-        columns.append((name, "timestamp[ns]" if kind.startswith("timestamp") else kind))
-    metadata = {key.decode(): text.decode() for key, text in (schema.metadata or {}).items()}
-    return json.dumps(Types(columns, metadata)).encode()
+    times = [column.name for column in schema if pa.types.is_timestamp(column.type)]
+    typed = with_types(schema, dict.fromkeys(times, pa.timestamp("ns")))
+    content: bytes = typed.serialize().to_pybytes()
+    return content
 
 
 def state_of(file: File) -> list[Any]:
@@ -217,7 +215,7 @@ def _format(file: File) -> Format:
 
 def _schemas(
     files: Sequence[File],
-    suggested_types: Sequence[Types],
+    suggested_types: Sequence[pa.Schema],
     columns: Mapping[str, pa.DataType | None] | None,
     forms: Forms,
 ) -> tuple[list[pa.Schema], Forms]:
@@ -226,11 +224,10 @@ def _schemas(
     formats = [_format(file) for file in files]
     for form in dict.fromkeys(formats):
         numbers = [number for number, file_format in enumerate(formats) if file_format is form]
-        types = [suggested_types[number] for number in numbers]
+        suggested = [suggested_types[number] for number in numbers]
         if form.settle is None:
-            settled = _typed(types, columns or {}, form.sparse)
+            settled = _typed(suggested, columns or {}, form.sparse)
         else:
-            suggested = [_schema_of(one.columns).with_metadata(one.metadata) for one in types]
             settled, forms = form.settle(suggested, columns or {}, forms)
         schemas |= dict(zip(numbers, settled, strict=True))
     if columns is None:
@@ -241,32 +238,29 @@ def _schemas(
 
 
 def _typed(
-    suggested_types: Sequence[Types], given: Mapping[str, pa.DataType | None], is_sparse: bool
+    suggested: Sequence[pa.Schema], given: Mapping[str, pa.DataType | None], is_sparse: bool
 ) -> list[pa.Schema]:
     """Return the schemas of files that say what is text and what are numbers."""
-    decided: dict[str, str] = {}
-    for types in suggested_types:
-        for name, suggestion in types.columns:
-            if decided.get(name, "null") == "null":
-                decided[name] = suggestion
+    decided: dict[str, pa.DataType] = {}
+    for column in chain(*suggested):
+        if decided.get(column.name, pa.null()) == pa.null():
+            decided[column.name] = column.type
     for name, kind in decided.items():
-        if kind == "null":
-            decided[name] = "double"  # a column without any value is one of numbers
+        if kind == pa.null():
+            decided[name] = pa.float64()  # a column without any value is one of numbers
     schemas = []
-    for types in suggested_types:
-        kinds: dict[str, str] = {}
-        for name, suggestion in types.columns:
-            are_numbers = {suggestion, decided[name]} == {"int64", "double"}
-            is_given = given.get(name) is not None
-            kinds[name] = suggestion if are_numbers or is_given else decided[name]
+    for schema in suggested:
+        types = dict(decided)
+        for column in schema:
+            are_numbers = {column.type, decided[column.name]} == {pa.int64(), pa.float64()}
+            if are_numbers or given.get(column.name) is not None:
+                types[column.name] = column.type
+        settled = with_types(schema, types)
         if is_sparse:
-            kinds = kinds | decided | kinds  # those of other files come last
-        schemas.append(_schema_of(kinds.items()).with_metadata(types.metadata))
+            others = [pa.field(*item) for item in types.items() if item[0] not in schema.names]
+            settled = pa.schema([*settled, *others], schema.metadata)
+        schemas.append(settled)
     return schemas
-
-
-def _schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns])
 
 
 def _check(schema: pa.Schema, file: File) -> None:
