@@ -1,10 +1,11 @@
-"""Charts: lines with bands, labelled points and bars; each is one SVG."""
+"""Charts: lines with bands or of points, and bars; each is one SVG."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -38,15 +39,12 @@ from distfms.report.svg import (
 #: What is projected.
 _DOTS = DASHES[2]
 _FAINT = "#9aa2ad"
+#: Around filled circles, which may overlap.
+_EDGE = f"; fill-opacity: 0.85; stroke: {CARD}; stroke-width: 1"
 #: Points of a line that show their values when they are pointed at.
 _TIPS_A_LINE = 40
 _BAR_HEIGHT = 19.0
 _LINE_CHART_HEIGHT = 340.0
-_SCATTER_CHART_HEIGHT = 380.0
-#: Points with a name of their own in the SVG (tooltips); the others share one path.
-_NAMED_POINTS = 400
-#: Points with a name that is drawn beside them, at most.
-_NAMES = 14
 #: Distance of names below one another, and characters of a name.
 _APART = 13.0
 _CHARACTERS = 24
@@ -72,6 +70,9 @@ class Line:
         What happens at each point, to stand below the line; empty where nothing is to be said.
     faint : bool
         Thin and grey, without a name: what the other lines are seen against.
+    sizes, tips : sequence of float, sequence of str
+        Points alone are drawn, as circles of areas by these sizes, hollow for 0, which show
+        their tips when they are pointed at.
     """
 
     name: str
@@ -86,17 +87,8 @@ class Line:
     marks: Sequence[tuple[float, float]] = ()
     names: Sequence[str] = ()
     faint: bool = False
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of a scatter chart: filled, of an area by its size, or hollow for size 0."""
-
-    name: str
-    x: float
-    y: float
-    size: float = 0.0
-    tip: str = ""
+    sizes: Sequence[float] = ()
+    tips: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -145,28 +137,6 @@ def line_chart(
     axes = {"xlabel": xlabel, "ylabel": ylabel, "marks": marks, "is_share": y_percent}
     axes |= {"log_x": log_x, "y_limits": y_limits}
     return document(lines, _LINE_CHART_HEIGHT, parts, title=title, **axes)
-
-
-def scatter_chart(
-    points: Sequence[Point], *, title: str, xlabel: str, ylabel: str, log_x: bool = False
-) -> Drawing:
-    """Draw points, the largest of them with their names as far as there is room; return the SVG.
-
-    Points without finite coordinates, or that a logarithm does not admit, are left out.
-    """
-    shown = [p for p in points if _is_drawable(p.x, log_x) and _is_drawable(p.y, False)]
-    # The largest first, among equals those far from y = 0.
-    shown.sort(key=lambda point: (-point.size, -abs(point.y)))
-    x = Scale.over([p.x for p in shown], margin=0.08, log=log_x)
-    y = Scale.over([p.y for p in shown], margin=0.08)
-    frame = Frame.of(x, y, height=_SCATTER_CHART_HEIGHT, top=8.0)
-    inside = list[str]()
-    if y.low < 0 < y.high:
-        inside.append(segment(frame.at(x.low, 0.0), frame.at(x.high, 0.0), MUTED, 0.8))
-    inside += _circles(frame, shown)
-    parts = [*frame.draw(xlabel, ylabel), frame.clipped(inside)]
-    parts += _names_beside(frame, shown)
-    return document(points, _SCATTER_CHART_HEIGHT, parts, title=title)
 
 
 def bar_chart(
@@ -223,6 +193,7 @@ class _Drawn:
 
     line: Line
     style: int
+    kept: np.ndarray
     x: np.ndarray
     y: np.ndarray
     lower: np.ndarray
@@ -239,7 +210,7 @@ class _Drawn:
         upper = _numbers(line.upper or missing)
         kept = np.isfinite(x) & np.isfinite(y)
         style %= len(SERIES)
-        return cls(line, style, x[kept], y[kept], lower[kept], upper[kept])
+        return cls(line, style, kept, x[kept], y[kept], lower[kept], upper[kept])
 
     @property
     def name(self) -> str:
@@ -258,7 +229,10 @@ class _Drawn:
         return stroke(data, SERIES[self.style], 2.4 if self.line.bold else 1.5, dash)
 
     def draw(self, frame: Frame) -> Iterator[str]:
-        """Yield the band, the line and its rings; a single point as a dot."""
+        """Yield the band, the line and its rings, or its circles; a single point as a dot."""
+        if self.line.sizes:
+            yield from self._circles(frame)
+            return
         colour = SERIES[self.style]
         band = self._band(frame)
         if band:
@@ -283,6 +257,17 @@ class _Drawn:
             text = f"{self.line.name}: {number(y)} at {number(x)}"
             yield f"<g>{place}<title>{words(text)}</title></g>"
 
+    def _circles(self, frame: Frame) -> Iterator[str]:
+        largest = max(self.line.sizes) or 1.0
+        places = self._points(frame, self.x, self.y)
+        looks = compress(zip(self.line.sizes, self.line.tips, strict=True), self.kept)
+        for place, (size, tip) in zip(places, looks, strict=True):
+            data = circle(place, 2.5 + 7.5 * math.sqrt(size / largest))
+            drawn = stroke(data, MUTED, 1.0)
+            if size > 0:
+                drawn = filled(data, SERIES[self.style], _EDGE)
+            yield f"<g>{drawn}<title>{words(tip)}</title></g>"
+
     def _band(self, frame: Frame) -> str:
         has_band = np.isfinite(self.lower) & np.isfinite(self.upper)
         x = self.x[has_band]
@@ -302,24 +287,28 @@ class _Drawn:
     def names_of_points(self, frame: Frame) -> Iterator[str]:
         """Yield the names of points, each on a thin pole below, as far as there is room.
 
-        From right to left: a name goes below those that it would run into, so that no pole crosses
-        a name.
+        From right to left: a name goes below those that it would run into, and below the poles that
+        would cross it.
         """
-        places = list[Pair]()
+        poles = list[tuple[Pair, float]]()
         for x, y, text in self._named_points():
             name = shorten(text, _CHARACTERS)
+            width = width_of(name, NAME_SIZE)
             start, top = frame.at(x, y)
-            end = start + 6.0 + width_of(name, NAME_SIZE)
-            occupied = [base for place, base in places if place < end]
-            lowest = max(occupied, default=top)
-            base = max(top + 18.0, lowest + _APART)
-            has_room = base < frame.y.start - 4.0
-            if end > WIDTH or not has_room:
+            is_beyond = start + 6.0 + width > WIDTH
+            end = start if is_beyond else start + 6.0 + width
+            base = top + 18.0
+            for (place, other_top), other_base in sorted(poles, key=lambda pole: pole[1]):
+                if place < end and other_top < base < other_base + _APART:
+                    base = other_base + _APART
+            if base > frame.y.start - 4.0:
                 continue
-            foot = (start, base)
-            places.append(foot)
-            yield segment((start, top), foot, MUTED, 0.6)
-            yield label(start + 3.0, base, name, size=NAME_SIZE)
+            poles.append(((start - 6.0 - width if is_beyond else start, top), base))
+            yield segment((start, top), (start, base), MUTED, 0.6)
+            if is_beyond:
+                yield label(start - 3.0, base, name, size=NAME_SIZE, anchor="end")
+            else:
+                yield label(start + 3.0, base, name, size=NAME_SIZE)
 
     def _named_points(self) -> Iterator[tuple[float, float, str]]:
         """Yield the points that have a name, the last first."""
@@ -342,7 +331,9 @@ def _scales(
         xs += d.x.tolist()
         ys += [*d.y.tolist(), *d.lower.tolist(), *d.upper.tolist()]
     x = Scale.over(xs, margin=0.02, log=log_x)
-    return x, Scale.over(ys, margin=0.05, limits=y_limits)
+    has_circles = any(one_line.line.sizes for one_line in drawn)
+    margin = 0.15 if has_circles else 0.05  # for names below the lowest
+    return x, Scale.over(ys, margin=margin, limits=y_limits)
 
 
 def _legend(entries: Sequence[_Drawn]) -> tuple[list[str], float]:
@@ -370,56 +361,6 @@ def _named_mark(frame: Frame, name: str, value: float) -> str:
     half = width_of(name, NAME_SIZE) / 2
     middle = max(min(x, WIDTH - 5.0 - half), half + 5.0)
     return line + label(middle, top - 4.0, name, anchor="middle", size=NAME_SIZE)
-
-
-# --- points -------------------------------------------------------------------------------------
-
-
-def _circles(frame: Frame, points: Sequence[Point]) -> Iterator[str]:
-    """Yield the points, of which the largest show their names when they are pointed at."""
-    unnamed = "".join(circle(frame.at(p.x, p.y), 1.5) for p in points[_NAMED_POINTS:])
-    yield stroke(unnamed, MUTED, 1.0)
-    for point in reversed(points[:_NAMED_POINTS]):
-        data = circle(frame.at(point.x, point.y), _radius(point, points))
-        drawn = stroke(data, MUTED, 1.0)
-        if point.size > 0:
-            edge = f"; fill-opacity: 0.85; stroke: {CARD}; stroke-width: 1"
-            drawn = filled(data, SERIES[0], edge)
-        yield f"<g>{drawn}<title>{words(point.tip or point.name)}</title></g>"
-
-
-def _radius(point: Point, points: Sequence[Point]) -> float:
-    """Return the radius of one of the points, of which the largest is first."""
-    if point.size > 0:
-        return 2.5 + 7.5 * math.sqrt(point.size / points[0].size)
-    return 2.25 if len(points) <= _NAMED_POINTS else 1.5
-
-
-def _names_beside(frame: Frame, points: Sequence[Point]) -> Iterator[str]:
-    """Yield names beside the largest points, where they cover no other name.
-
-    They are on the right of their points, at the edge of the chart on the left.
-    """
-    places = list[tuple[float, float, float]]()
-    for point in points[:_NAMES]:
-        name = shorten(point.name, _CHARACTERS)
-        width = width_of(name, NAME_SIZE)
-        x, y = frame.at(point.x, point.y)
-        gap = _radius(point, points) + 3.0
-        start = x + gap
-        if start + width > WIDTH:
-            start = x - gap - width
-        place = (start, start + width, y)
-        if not any(_overlap(place, other_place) for other_place in places):
-            places.append(place)
-            yield label(start, y + 3.0, name, size=NAME_SIZE)
-
-
-def _overlap(name: tuple[float, float, float], place: tuple[float, float, float]) -> bool:
-    """Whether two names on lines y, each from one x to another, are in each other's way."""
-    start, end, y = name
-    first, last, line = place
-    return abs(line - y) < _APART and start <= last and first <= end
 
 
 def _numbers(values: Sequence[Any], log: bool = False) -> np.ndarray:

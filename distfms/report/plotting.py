@@ -64,6 +64,9 @@ def _draw_line(axes: Any, line: Line) -> None:
     """Draw a line with its band, its rings and the names of its points."""
     x = np.array(line.x, dtype=float)
     y = np.array(line.y, dtype=float)
+    if line.sizes:
+        axes.scatter(x, y, 20.0 * (1.0 + np.array(line.sizes)))
+        return
     (drawn,) = axes.plot(
         x,
         y,

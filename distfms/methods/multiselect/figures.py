@@ -29,7 +29,7 @@ from distfms.report.metrics import (
     value_range,
 )
 from distfms.report.page import Block, Figure, PageSection, Table, Text
-from distfms.report.plots import Line, Point, line_chart, scatter_chart
+from distfms.report.plots import Line, line_chart
 
 SUBTITLE = "Feature multi-selection"
 
@@ -48,6 +48,8 @@ _MEASURES = {
     "mse": "Plain error",
 }
 _ATTRIBUTES_SHOWN = 1000
+#: Attributes with a name in the figure.
+_NAMED = 14
 #: Attributes whose noise correlations are shown, at most.
 _SHOWN_TOGETHER = 20
 _BOUGHT_FROM = {
@@ -163,17 +165,6 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
 
 def _attribute_blocks(run: FinishedRun) -> list[Block]:
     rows = _attribute_rows(run)
-    points = [
-        Point(
-            row["Attribute"],
-            row["v̂"] / row["σ̂"],
-            row["Correlation"],
-            row["Buy"],
-            f"{row['Attribute']}: correlation {number(row['Correlation'])}, r = {row['Buy']}",
-        )
-        for row in rows
-        if row["Correlation"] is not None
-    ]
     caption = (
         "All attributes, the most bought first. Buy: judgments to buy for one object; weight: "
         "multiplies the average of the judgments (the mean where there are none) in the "
@@ -187,7 +178,7 @@ def _attribute_blocks(run: FinishedRun) -> list[Block]:
     )
     caption += more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
     table = Table(rows[:_ATTRIBUTES_SHOWN], caption)
-    return [*_attribute_figures(points, len(rows) - len(points)), table]
+    return [*_attribute_figures(rows), table]
 
 
 def _reliability(attribute: Mapping[str, Any], n_judgments: int) -> float | None:
@@ -222,22 +213,43 @@ def _attribute_rows(run: FinishedRun) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["Buy"], -abs(row["Correlation"] or 0.0)))
 
 
-def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:
-    if not points:
+def _attribute_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
+    """Draw attributes, the most bought with their names."""
+    drawn = [row for row in rows if row["Correlation"] is not None]
+    if not drawn:
         return []
-    noise = [point.x for point in points]
-    chart = scatter_chart(
-        points,
+    named = {row["Attribute"] for row in drawn[:_NAMED]}
+    drawn.sort(key=lambda row: row["v̂"] / row["σ̂"])
+    noise = [row["v̂"] / row["σ̂"] for row in drawn]
+    correlations = [row["Correlation"] for row in drawn]
+    tips = []
+    for row in drawn:
+        facts = f"correlation {number(row['Correlation'])}, r = {row['Buy']}"
+        tips.append(f"{row['Attribute']}: {facts}")
+    attributes = Line(
+        "attributes",
+        noise,
+        correlations,
+        names=[row["Attribute"] if row["Attribute"] in named else "" for row in drawn],
+        sizes=[row["Buy"] for row in drawn],
+        tips=tips,
+    )
+    lines = [attributes]
+    if min(correlations) < 0 < max(correlations):
+        lines.append(Line("", [noise[0], noise[-1]], [0.0, 0.0], faint=True))
+    chart = line_chart(
+        lines,
         title="Correlation with the label against the noise of the judgments, by attribute",
         xlabel="rater disagreement  v̂ / σ̂",
         ylabel="correlation with the label",
-        log_x=min(noise) > 0 and max(noise) > 30 * min(noise),
+        log_x=noise[0] > 0 and noise[-1] > 30 * noise[0],
     )
     caption = (
         "Attributes by rater disagreement (left: little) and by correlation with the label (far "
         "from 0: strong). Filled circles: bought, larger for more judgments. Hollow circles: not "
         "bought."
     )
+    n_left = len(rows) - len(drawn)
     if n_left:
         which = count(n_left, "attribute")
         caption += f" {which} without variance between objects (σ̂ = 0) cannot be drawn."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.svg import Scale
 
 X = list(range(41))
@@ -23,10 +23,9 @@ def lines():
 
 
 def points():
-    return scatter_chart(
-        [Point(f"attribute {i}", 1.0 + i, (-1.0) ** i * i, float(i % 4)) for i in range(12)],
-        **LABELS,
-    )
+    y = [(-1.0) ** x * x for x in X]
+    sizes = [x % 4 for x in X]
+    return line_chart([Line("all", X, y, sizes=sizes, tips=["tip"] * len(X))], **LABELS)
 
 
 def bars():
@@ -76,10 +75,10 @@ def test_names_of_any_alphabet_are_written_and_control_characters_replaced():
 
 
 def test_labels_do_not_cover_one_another():
-    same_place = [Point(f"name {i}", 1.0, 1.0, 1.0) for i in range(30)]
-    svg = scatter_chart([*same_place, Point("far", 2, 2)], **LABELS)
+    names = [f"name {x}" for x in X]
+    svg = line_chart([Line("all", [1.0] * len(X), X, names=names)], **LABELS)
     labels = re.findall(r"<text[^>]*>(name \d+)</text>", svg)
-    assert len(labels) < 9
+    assert 9 < len(labels) < 25
 
 
 # --- scales -------------------------------------------------------------------------------------
@@ -108,10 +107,11 @@ def test_a_scale_leads_evenly_from_start_to_end():
 def test_any_numbers_make_a_chart(rows, log):
     x, y, z = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
     bars = [Bar("a", v) for v in y if math.isfinite(v)]
-    points = [Point("a", a, b, float(c > 0)) for a, b, c in zip(x, y, z, strict=True)]
     for svg in (
         line_chart([Line("a", x, y, y, z, step=log)], **LABELS, log_x=log),
-        scatter_chart(points, **LABELS, log_x=log),
+        line_chart(
+            [Line("a", x, y, sizes=[1] * len(x), tips=["tip"] * len(x))], **LABELS, log_x=log
+        ),
         bar_chart(bars, title="t", xlabel="x"),
     ):
         ElementTree.fromstring(svg)
