@@ -46,9 +46,8 @@ def test_local_jobs_and_predictions_on_parquet(tmp_path, method):
     (tmp_path / "spec.yaml").write_text(spec)
     run = ["run", f"{tmp_path}/spec.yaml", "--out", f"{tmp_path}/run"]
     predict = ["predict", f"{tmp_path}/run", f"{tmp_path}/a.parquet", "--out", f"{tmp_path}/p.pq"]
-    checks = ["check", f"{tmp_path}/spec.yaml"], ["check", f"{tmp_path}/embedded.yaml"]
-    (tmp_path / "embedded.yaml").write_text("{name: b, method: sequence, data: {builtin: wine}}")
-    for arguments, heavy in (f"{run}, {predict}", HEAVY), (f"{checks}", NOT_TO_CHECK):
+    check = ["check", f"{tmp_path}/spec.yaml"]
+    for arguments, heavy in (f"{run}, {predict}", HEAVY), (f"{check},", NOT_TO_CHECK):
         script = SCRIPT.format(arguments=arguments, heavy=heavy)
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from distfms.data.files.frames import FrameForms
 from distfms.data.files.partition import MAX_ROWS, Dataset, Rows, digest, memory_dataset
-from distfms.data.rows.columns import as_arrow
 from distfms.data.rows.roles import require_columns
 from distfms.errors import SpecError, nearest
-from distfms.spec import DataSection, Listed, parse_section
+from distfms.spec import DataSection, Listed, Section, parse_section
 
 _N_PARTITIONS = 4
 
 
-class _NoOptions(BaseModel, extra="forbid", strict=True):
+class _NoOptions(Section):
     """What a dataset without options takes."""
 
 
@@ -39,7 +37,7 @@ class CatalogEntry:
     target: str
     id: str
     make: Callable[..., pa.Table]
-    Options: type[BaseModel] = _NoOptions
+    Options: type[Section] = _NoOptions
 
 
 def builtin_entry(name: str) -> CatalogEntry:
@@ -80,94 +78,79 @@ class _DigitsOptions(_NoOptions):
     only: Listed[Annotated[int, Field(ge=0, le=9)]] = ()
 
 
-def _bundled(file: str, delimiter: str | None = ",", n_skipped: int = 0) -> np.ndarray:
-    """Return the numbers of a file that scikit-learn brings, without the second of its import."""
-    package: Any = find_spec("sklearn")
-    place = Path(package.origin).parent / "datasets" / "data" / file
-    return np.loadtxt(place, delimiter=delimiter, skiprows=n_skipped)
-
-
 def _digits(judgments: int, only: Sequence[int]) -> pa.Table:
     """8×8 images as patches of 2×2 pixels; a judgment is a pixel of its patch, with replacement.
 
     Of all digits, or `only` of some.
     """
-    rows = _bundled("digits.csv.gz")
-    digits = rows[:, -1].astype(np.int64)
-    n_images = len(rows)
-    pixels = rows[:, :-1].reshape(n_images, 4, 2, 4, 2)
+    from sklearn.datasets import load_digits
+
+    bundled = load_digits()
+    n_images = len(bundled.target)
+    pixels = bundled.images.reshape(n_images, 4, 2, 4, 2)
     patches = pixels.transpose(0, 1, 3, 2, 4).reshape(n_images, 16, 4)
     # Judgment after judgment, so that asking for more leaves the first ones as they were.
     drawn = np.random.default_rng(0).integers(4, size=(judgments, n_images, 16))
     values = np.take_along_axis(patches, drawn.transpose(1, 2, 0), axis=2)
-    offsets = as_arrow(np.arange(0, n_images * judgments + 1, judgments, dtype=np.int32))
-    columns = {"image": as_arrow(np.arange(n_images)), "digit": as_arrow(digits)}
+    offsets = pa.array(np.arange(0, n_images * judgments + 1, judgments, dtype=np.int32))
+    columns: dict[str, pa.Array] = {
+        "image": pa.array(np.arange(n_images)),
+        "digit": pa.array(bundled.target.astype(np.int64)),
+    }
     for patch in range(16):
+        items = np.ascontiguousarray(values[:, patch]).ravel()
         name = f"patch_{patch // 4}_{patch % 4}"
-        columns[name] = pa.ListArray.from_arrays(offsets, as_arrow(values[:, patch].ravel()))
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(items))
     table = pa.table(columns)
-    return table.filter(np.isin(digits, only)) if only else table
-
-
-#: Names of the pixels of digits.
-_PIXELS = [f"pixel_{number // 8}_{number % 8}" for number in range(64)]
-
-
-def _digits_pixels() -> pa.Table:
-    return _plain(_PIXELS, _bundled("digits.csv.gz"), "digit", "image")
+    return table.filter(np.isin(bundled.target, only)) if only else table
 
 
 def _digits_3v5() -> pa.Table:
     """8×8 images of threes (−1) and fives (1), one column a pixel."""
-    rows = _bundled("digits.csv.gz")
-    rows = rows[np.isin(rows[:, -1], (3, 5))]
-    rows[:, -1] -= 4.0
-    return _plain(_PIXELS, rows, "five", "image", np.float64)
+    from sklearn.datasets import load_digits
+
+    bundled = load_digits()
+    rows = np.flatnonzero(np.isin(bundled.target, (3, 5)))
+    target = np.where(bundled.target[rows] == 5, 1.0, -1.0)
+    return _plain(bundled.feature_names, bundled.data[rows], "five", target, id="image")
 
 
 def _breast_cancer() -> pa.Table:
     """Ten measures of cell nuclei × mean, error, worst."""
-    names = []
-    for measure in _MEASURES.split():
-        names += [f"{measure}_{form}" for form in ("mean", "error", "worst")]
-    rows = _bundled("breast_cancer.csv", n_skipped=1)
-    rows[:, :-1] = rows[:, :-1].reshape(-1, 3, 10).transpose(0, 2, 1).reshape(-1, 30)
-    rows[:, -1] = 1 - rows[:, -1]  # it is 1 for benign
-    return _plain(names, rows, "malignant")
+    from sklearn.datasets import load_breast_cancer
+
+    bundled = load_breast_cancer()
+    # `mean concave points` and `concave points error` with the form at the end.
+    moved = (re.sub(r"^(mean|worst) (.*)", r"\2 \1", name) for name in bundled.feature_names)
+    names = [name.replace(" ", "_") for name in moved]
+    measures = [name.removesuffix("_mean") for name in names if name.endswith("_mean")]
+    order = [names.index(f"{m}_{form}") for m in measures for form in ("mean", "error", "worst")]
+    # The bundled target is 1 for benign.
+    return _plain(
+        [names[j] for j in order], bundled.data[:, order], "malignant", 1 - bundled.target
+    )
 
 
 def _diabetes() -> pa.Table:
-    names = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
-    features = _bundled("diabetes_data_raw.csv.gz", None)
-    rows = np.column_stack([features, _bundled("diabetes_target.csv.gz")])
-    return _plain(names, rows, "progression", kind=np.float64)
+    return _bundled("diabetes", "progression", scaled=False)
 
 
-def _wine() -> pa.Table:
-    return _plain(_CHEMICALS.split(), _bundled("wine_data.csv", n_skipped=1), "cultivar")
+def _bundled(name: str, target: str, id: str = "sample", **options: Any) -> pa.Table:
+    """Return a table as it is bundled, its columns named without spaces and slashes."""
+    from sklearn import datasets
 
-
-_MEASURES = (
-    "radius texture perimeter area smoothness compactness concavity concave_points symmetry "
-    "fractal_dimension"
-)
-_CHEMICALS = (
-    "alcohol malic_acid ash alcalinity_of_ash magnesium total_phenols flavanoids "
-    "nonflavanoid_phenols proanthocyanins color_intensity hue od280_od315_of_diluted_wines proline"
-)
+    bundled = getattr(datasets, f"load_{name}")(**options)
+    names = [re.sub(r"[ /]", "_", name) for name in bundled.feature_names]
+    return _plain(names, bundled.data, target, bundled.target, id)
 
 
 def _plain(
-    names: Sequence[str],
-    rows: np.ndarray,
-    target: str,
-    id: str = "sample",
-    kind: type[np.number] = np.int64,
+    names: Sequence[str], data: np.ndarray, target: str, labels: np.ndarray, id: str = "sample"
 ) -> pa.Table:
-    """Return a table of rows that end with the target."""
-    columns = {id: as_arrow(np.arange(len(rows))), target: as_arrow(rows[:, -1].astype(kind))}
-    for name, column in zip(names, rows.T, strict=False):
-        columns[name] = as_arrow(column)
+    kind = np.int64 if labels.dtype.kind == "i" else np.float64
+    columns = {id: pa.array(np.arange(len(data))), target: pa.array(labels.astype(kind))}
+    for name, column in zip(names, data.T, strict=True):
+        columns[name] = pa.array(np.ascontiguousarray(column, dtype=np.float64))
     return pa.table(columns)
 
 
@@ -178,13 +161,13 @@ _ENTRIES = (
     # 365 images of threes (−1) and fives (1): the 64 pixels of each.
     CatalogEntry("digits-3v5", "five", "image", _digits_3v5),
     # 1797 images of digits: the 64 pixels of each.
-    CatalogEntry("digits-pixels", "digit", "image", _digits_pixels),
+    CatalogEntry("digits-pixels", "digit", "image", lambda: _bundled("digits", "digit", "image")),
     # 569 tumours: ten measures of cell nuclei × mean, error, worst; malignant or not.
     CatalogEntry("breast-cancer", "malignant", "sample", _breast_cancer),
     # 442 patients: ten baseline measurements; disease progression after a year.
     CatalogEntry("diabetes", "progression", "sample", _diabetes),
     # 178 wines: thirteen chemical measurements; cultivar 0, 1 or 2.
-    CatalogEntry("wine", "cultivar", "sample", _wine),
+    CatalogEntry("wine", "cultivar", "sample", lambda: _bundled("wine", "cultivar")),
 )
 
 #: Every embedded dataset by name; each is made as one table.
