@@ -31,7 +31,6 @@ from distfms.data.files.footers import (
 from distfms.data.files.formats import format_of
 from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
 from distfms.data.files.formats.expansion import Unzipped
-from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import GroupedFile
 from distfms.errors import DataError
@@ -103,25 +102,22 @@ class Copies:
             conversions = []
             for file, schema in zip(foreign, schemas, strict=True):
                 conversions.append(_Conversion(file, schema, tuple(columns or schema.names)))
-            missing = [conversion for conversion in conversions if not self._has(conversion)]
+            missing = [
+                conversion
+                for conversion in conversions
+                if not are_kept(self.folder, _KIND, conversion.dependencies)
+            ]
             if missing:
-                # Who comes second waits, and has nothing to convert and to say.
-                with places.locked_file(self.folder / _KIND / f".{missing[0].name}.lock"):
-                    missing = [conversion for conversion in missing if not self._has(conversion)]
-                    if missing:
-                        kinds = sorted({_format(conversion.file).name for conversion in missing})
-                        count = f"{len(missing)} of {len(foreign)} files"
-                        self.say(f"Converting {' and '.join(kinds)} to Parquet: {count}")
-                    list(pool.map(self._copy, missing))
-                prune(self.folder, self.max_bytes)
+                kinds = sorted({_format(conversion.file).name for conversion in missing})
+                count = f"{len(missing)} of {len(foreign)} files"
+                self.say(f"Converting {' and '.join(kinds)} to Parquet: {count}")
             copies = list(pool.map(self._copy, conversions))
+            if missing:
+                prune(self.folder, self.max_bytes)
             for line in _notes(conversions):
                 self.say(line)
         copy_of = {copy.source: copy for copy in copies}
         return [copy_of.get(file.path, file) for file in files], forms
-
-    def _has(self, conversion: _Conversion) -> bool:
-        return are_kept(self.folder, _KIND, conversion.dependencies)
 
     def _copy(self, conversion: _Conversion) -> File:
         """Return the copy of a file; it is written where there is none."""
@@ -171,11 +167,6 @@ class _Conversion:
         fields = [str(self.schema.field(name)) for name in self.columns]
         metadata = sorted((self.schema.metadata or {}).items())
         return [*state_of(self.file), fields, repr(metadata)]
-
-    @property
-    def name(self) -> str:
-        """What tells it from others."""
-        return digest(repr(self.dependencies))
 
     def write(self, folder: Path) -> None:
         """Write the copy to a folder."""
