@@ -32,13 +32,11 @@ from distfms.spec import LongForm
 from distfms.store.kept import kept_files, prune
 from distfms.store.places import File, Location, writing
 
-MEMORY_BYTES = 2**30
-#: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
-ROW_BYTES = 120
-WORKER_BYTES = 120
-_MOST_BATCH_ROWS = 2**20
-#: What DuckDB needs at least.
-_LEAST_BYTES = 2**28
+#: What DuckDB holds in memory.
+_MEMORY = "1GiB"
+#: Rows that are read, and about those that are written, at a time: a row takes up to 240 bytes at
+#: the peak of the pivot.
+_PIECE_ROWS = 2**20
 
 #: Raised with every change of what the same judgments are converted to.
 _VERSION = 1
@@ -54,7 +52,6 @@ def converted(
     *,
     labels: Sequence[File] = (),
     seed: int = 0,
-    memory_bytes: int = MEMORY_BYTES,
     copies: Copies | None = None,
     labelled: bool = True,
 ) -> tuple[Location, dict[str, Any]]:
@@ -70,8 +67,6 @@ def converted(
         The table of labels, if the form names one.
     seed : int
         Draws judgments.
-    memory_bytes : int
-        Bounds what is held; does not change the result.
     copies : Copies, optional
         Where files that are not Parquet, and what is converted, are kept; told what is converted.
     labelled : bool
@@ -102,7 +97,7 @@ def converted(
 
     def make(folder: Path) -> None:
         with TemporaryDirectory(prefix="distfms-") as scratch:
-            rows = _Rows.of(files, form, rule, copies, Path(scratch), memory_bytes)
+            rows = _Rows.of(files, form, rule, copies, Path(scratch))
             with closing(rows.db):
                 rows.read(files)
                 rows.settle(seed)
@@ -218,35 +213,26 @@ class _Rows:
 
     Once labels are known there are ``objects``, and ``cells`` in their order.
 
-    `memory_rows` fit in memory; `counts` are those of `convert`.
+    `counts` are those of `convert`.
     """
 
     db: Any
     source: LongSource
     form: LongForm
     rule: _LabelRule
-    memory_rows: int
     counts: Counter[str]
 
     @classmethod
     def of(
-        cls,
-        files: Sequence[File],
-        form: LongForm,
-        rule: _LabelRule,
-        copies: Copies,
-        scratch: Path,
-        memory_bytes: int,
+        cls, files: Sequence[File], form: LongForm, rule: _LabelRule, copies: Copies, scratch: Path
     ) -> _Rows:
         """Check the columns of files."""
         import duckdb
 
         roles = {role: getattr(form, role) for role in ("object", "attribute", "value", "worker")}
         source = LongSource.open(files, {**roles, "label": rule.column}, copies)
-        limit = f"{max(memory_bytes, _LEAST_BYTES) // 2**20}MiB"
-        db = duckdb.connect(str(scratch / "rows.duckdb"), config={"memory_limit": limit})
-        row_bytes = ROW_BYTES + (WORKER_BYTES if form.worker else 0)
-        return cls(db, source, form, rule, memory_bytes // row_bytes, Counter())
+        db = duckdb.connect(str(scratch / "rows.duckdb"), config={"memory_limit": _MEMORY})
+        return cls(db, source, form, rule, Counter())
 
     def found(self, query: str, **parameters: Any) -> list[Any]:
         """Return the rows of a query."""
@@ -262,11 +248,10 @@ class _Rows:
 
     def read(self, files: Sequence[File]) -> None:
         """Read the rows of files that have a value."""
-        batch_rows = int(np.clip(self.memory_rows // 4, 1, _MOST_BATCH_ROWS))
         counts = self.counts
         place = 0
         for number, file in enumerate(files):
-            for rows in self.source.batches(file, batch_rows):
+            for rows in self.source.batches(file, _PIECE_ROWS):
                 judged = rows.filter(pc.is_valid(rows.column("value")))
                 counts["n_rows"] += rows.num_rows
                 counts["n_without_value"] += rows.num_rows - judged.num_rows
@@ -357,7 +342,7 @@ class _Rows:
         roles = {"object": self.form.object, "label": self.form.label}
         source = LongSource.open(files, roles, copies, self.source.object_type)
         for file in files:
-            for rows in source.batches(file, _MOST_BATCH_ROWS):
+            for rows in source.batches(file, _PIECE_ROWS):
                 self.insert("labelled", rows)
         twice = "SELECT object FROM labelled GROUP BY 1 HAVING count(*) > 1 ORDER BY 1 LIMIT 1"
         for (object_id,) in self.found(twice):
@@ -387,7 +372,7 @@ class _Rows:
         counted = "count(DISTINCT number), count(*)"
         query = f"SELECT {counted} FROM cells WHERE owner = $owner"
         ((n_objects, n_rows),) = self.found(query, owner=owner)
-        n_ranges = max(1, -(-n_rows // max(1, 2 * self.memory_rows // 3)))
+        n_ranges = max(1, -(-n_rows // _PIECE_ROWS))
         step = max(1, -(-n_objects // n_ranges))
         yield from ((start, start + step) for start in range(0, n_objects, step))
 

@@ -54,17 +54,12 @@ def contents(folder):
     return [path.read_bytes() for path in sorted(folder.glob("*/*"))]
 
 
-def converted(source, out, *, memory_bytes=2**30, seed=0, **options):
+def converted(source, out, *, seed=0, **options):
     form = LongForm(**{**ROLES, **options})
     labels = list_files(form.labels) if form.labels else ()
     files = list_files(source)
     folder, counts = convert.converted(
-        files,
-        form,
-        labels=labels,
-        memory_bytes=memory_bytes,
-        seed=seed,
-        copies=Copies(out.with_suffix(".kept")),
+        files, form, labels=labels, seed=seed, copies=Copies(out.with_suffix(".kept"))
     )
     out.symlink_to(folder)
     return counts
@@ -72,17 +67,17 @@ def converted(source, out, *, memory_bytes=2**30, seed=0, **options):
 
 @pytest.mark.parametrize("text_ids", [False, True])
 @pytest.mark.parametrize("options", [{}, {"max_judgments": 2, "worker": "who"}])
-def test_memory_bound_does_not_change_a_byte(tmp_path, text_ids, options):
+def test_pieces_do_not_change_a_byte(tmp_path, monkeypatch, text_ids, options):
     rows = random_rows(2000, text_ids=text_ids)
     workers = [f"w{j}" for j in range(2000)]
     write_long(tmp_path / "a.parquet", rows[:700], who=workers[:700])
     write_long(tmp_path / "b.parquet", rows[700:], who=workers[700:])
     notes = []
     written = []
-    for memory_bytes in (2**30, 150_000, 40_000):
-        out = tmp_path / f"out-{memory_bytes}"
-        data = {**options, "memory_bytes": memory_bytes}
-        notes.append(converted(str(tmp_path / "?.parquet"), out, **data))
+    for n_rows in (2**20, 300, 80):
+        monkeypatch.setattr(convert, "_PIECE_ROWS", n_rows)
+        out = tmp_path / f"out-{n_rows}"
+        notes.append(converted(str(tmp_path / "?.parquet"), out, **options))
         written.append(contents(out))
     assert notes[0] == notes[1] == notes[2]
     assert written[0] == written[1] == written[2]
