@@ -22,7 +22,7 @@ from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, silent
 from distfms.runs.facts import begin, facts_of
 from distfms.runs.finished import RunFiles, read_written
-from distfms.runs.folder import MANIFEST, Manifest, RunFolder, encode, now, read_manifest
+from distfms.runs.folder import INPUTS, MANIFEST, Manifest, RunFolder, encode, now, read_manifest
 from distfms.runs.job_folder import choose_folder, keep_last, link_latest
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
@@ -163,7 +163,8 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
         "notes": steps.notes,
     }
     times = {"status": "done", "created": moment, "finished": moment}
-    manifest = Manifest.model_validate({**facts_of(prepared), **outcome, **times})
+    facts, files[INPUTS] = facts_of(prepared)
+    manifest = Manifest.model_validate({**facts, **outcome, **times})
     files[MANIFEST] = encode(MANIFEST, manifest.content())
     files["spec.yaml"] = spec.to_yaml().encode()
     return RunFiles(prepared.root / spec.name, spec.name, files, manifest)

@@ -28,10 +28,7 @@ _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 def begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     """Enter the attempt in the manifest; return whether it goes on with an earlier one."""
     spec = prepared.spec
-    facts = facts_of(prepared)
-    forms = prepared.job.inputs.train.forms
-    content = {"inputs": facts.pop("inputs"), "forms": forms.content() if forms else None}
-    inputs = encode_json(content)
+    facts, inputs = facts_of(prepared)
     manifest = read_manifest(run.path)
     if manifest is None:
         write_atomic(run.path / "spec.yaml", spec.to_yaml().encode())
@@ -42,12 +39,7 @@ def begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     kept = Manifest(notes=list(prepared.origin.notes)) if manifest is None else manifest
     stages = [entry.model_dump(exclude_defaults=True) for entry in kept.stages]
     claimed = run.claim(
-        **facts,
-        inputs_sha256=hashlib.sha256(inputs).hexdigest(),
-        status="running",
-        created=kept.created or now(),
-        stages=stages,
-        notes=kept.notes,
+        **facts, status="running", created=kept.created or now(), stages=stages, notes=kept.notes
     )
     if kept.inputs_sha256 != claimed.inputs_sha256 or not (run.path / INPUTS).exists():
         write_atomic(run.path / INPUTS, inputs)
@@ -67,10 +59,14 @@ def begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     return resumed
 
 
-def facts_of(prepared: Prepared) -> dict[str, Any]:
-    """Return what the manifest says of a run before it begins."""
+def facts_of(prepared: Prepared) -> tuple[dict[str, Any], bytes]:
+    """Return what the manifest says of a run before it begins, and the content of `INPUTS`."""
     spec = prepared.spec
-    return {
+    described = describe_inputs(prepared.job.inputs)
+    forms = prepared.job.inputs.train.forms
+    content = {"inputs": described.pop("inputs"), "forms": forms.content() if forms else None}
+    inputs = encode_json(content)
+    facts = {
         "schema": SCHEMA_VERSION,
         "distfms": __version__,
         "spec_name": spec.name,
@@ -81,8 +77,10 @@ def facts_of(prepared: Prepared) -> dict[str, Any]:
         "engine": spec.engine.model_dump(mode="json"),
         "packages": {name: metadata.version(name) for name in _PACKAGES},
         "source": prepared.origin.source,
-        **describe_inputs(prepared.job.inputs),
+        **described,
+        "inputs_sha256": hashlib.sha256(inputs).hexdigest(),
     }
+    return facts, inputs
 
 
 def describe_inputs(inputs: Inputs) -> dict[str, Any]:

@@ -116,20 +116,17 @@ class RunFiles:
         )
         return load_method(self.manifest.method), run
 
+    def _read(self) -> Mapping[str, Any]:
+        return parse_json(self.place / INPUTS, self.files[INPUTS])
+
     def inputs(self) -> list[dict[str, Any]]:
         """Return what was read, file by file."""
-        if INPUTS not in self.files:
-            return self.manifest.inputs
-        entries: list[dict[str, Any]] = parse_json(self.place / INPUTS, self.files[INPUTS])[
-            "inputs"
-        ]
+        entries: list[dict[str, Any]] = self._read()["inputs"]
         return entries
 
     def forms(self) -> Forms | None:
         """Return how text of the training data was read."""
-        if INPUTS not in self.files:
-            return None
-        content = parse_json(self.place / INPUTS, self.files[INPUTS]).get("forms")
+        content = self._read()["forms"]
         return Forms.parsed(content) if content else None
 
     def frame_forms(self) -> FrameForms:
@@ -284,11 +281,9 @@ def read_written(run: RunFolder, allow: Iterable[str] = ()) -> FinishedRun:
 
 def _whole(path: Location, manifest: Manifest) -> RunFiles:
     """Read the files of a finished run, each once, and check that they are what it wrote."""
-    written = manifest.files()
-    if manifest.inputs_sha256:
-        written[INPUTS] = manifest.inputs_sha256
+    written = {**manifest.files(), INPUTS: manifest.inputs_sha256}
     payloads: dict[str, bytes] = {}
-    for name in (*_MODEL, *({RETRAINING, INPUTS} & written.keys())):
+    for name in (*_MODEL, INPUTS, *({RETRAINING} & written.keys())):
         if name not in written:
             raise SpecError(
                 f"The run {path} is unfinished: {name} is missing. Run the job's command again to "

@@ -78,9 +78,8 @@ class Manifest(BaseModel):
     """How often the data were read."""
     stages: list[StageEntry] = []
     notes: list[str] = []
-    inputs: list[dict[str, Any]] = []
-    """Of runs in memory; of others it is in `INPUTS`."""
     inputs_sha256: str = ""
+    """Of `INPUTS`."""
 
     def content(self) -> dict[str, Any]:
         """Return it as JSON has it."""

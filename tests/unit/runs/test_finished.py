@@ -24,6 +24,7 @@ FILES = {
     "model.json": {},
     "weights.npz": {"weights": np.ones(2)},
     "metrics.json": {"test": {}, "curves": [], "baselines": {}},
+    "inputs.json": {"inputs": [], "forms": None},
 }
 
 
@@ -31,7 +32,8 @@ def write(place, names=tuple(FILES), schema=SCHEMA_VERSION):
     folder = RunFolder(place)
     folder.claim(method="multiselect", schema=schema, distfms="0.1", stages=[])
     files = folder.write_files({name: FILES[name] for name in names})
-    folder.update(stages=[{"name": "all", "files": files}])
+    sha256 = files.get("inputs.json", "")
+    folder.update(stages=[{"name": "all", "files": files}], inputs_sha256=sha256)
     return place
 
 
