@@ -392,9 +392,8 @@ class RetrainSection(Section):
 # --- reading ------------------------------------------------------------------------------------
 
 
-#: Far above what a job needs; YAML can nest, and refer to itself, without end.
-_MOST_DEPTH = 30
-_MOST_ALIASES = 100
+#: Values that a spec may have, far above what a job needs: aliases of aliases multiply.
+_MOST_VALUES = 10**6
 
 
 def _yaml() -> Any:
@@ -413,44 +412,21 @@ def _yaml() -> Any:
     return yaml
 
 
-def _load(text: str) -> Any:
-    """Parse YAML, after a look at whether it stays small: aliases in aliases multiply."""
-    from ruamel.yaml import events
-    from ruamel.yaml.error import MarkedYAMLError
-
-    depth = 0
-    n_aliases = 0
-    #: Depths of anchored collections that have begun and not ended.
-    anchored = list[int]()
-    for event in _yaml().parse(text):
-        if isinstance(event, events.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, events.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, events.AliasEvent):
-            # Within an anchored value, an alias multiplies what it stands for.
-            n_aliases += _MOST_ALIASES + 1 if anchored else 1
-        while anchored and depth < anchored[-1]:
-            anchored.pop()
-        problem = _refused(event, depth, n_aliases)
-        if problem is not None:
-            raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-        if isinstance(event, events.CollectionStartEvent) and event.anchor is not None:
-            anchored.append(depth)
-        if isinstance(event, events.ScalarEvent):
-            event.value.encode()  # half of a surrogate pair could not be written down
-    return _yaml().load(text)
-
-
-def _refused(event: Any, depth: int, n_aliases: int) -> str | None:
-    """Return why a spec is refused at an event; None if it is not."""
-    if depth > _MOST_DEPTH:
-        return f"it is nested more than {_MOST_DEPTH} levels deep"
-    if n_aliases > _MOST_ALIASES:
-        return f"aliases within anchored values, or more than {_MOST_ALIASES}, are refused"
-    if getattr(event, "tag", None) is not None:
-        return f"a spec has no tags such as {event.tag}"
-    return None
+def _refuse_endless(content: Any) -> None:
+    """Refuse what refers to itself or multiplies, and texts that could not be written down."""
+    values = [content]
+    n_values = 0
+    while values:
+        value = values.pop()
+        n_values += 1
+        if n_values > _MOST_VALUES:
+            raise ValueError(f"aliases make more than {_MOST_VALUES:,} values of it")
+        if isinstance(value, dict):
+            values += [*value, *value.values()]
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, str):
+            value.encode()  # half of a surrogate pair
 
 
 def write_yaml(content: Mapping[str, Any]) -> str:
@@ -464,12 +440,16 @@ def _parse(text: str, source: str) -> Any:
     from ruamel.yaml.error import YAMLError
 
     try:
-        return _load(text)
+        content = _yaml().load(text)
+        _refuse_endless(content)
+    except RecursionError as error:
+        raise SpecError(f"{source}: not valid YAML: it is nested too deep.") from error
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = str(getattr(error, "problem", None) or error).removesuffix(".")
         raise SpecError(f"{source}{place}: not valid YAML: {problem}.") from error
+    return content
 
 
 def parse_yaml(text: str, source: str) -> dict[str, Any]:
