@@ -10,18 +10,18 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from distfms.data.files.frames import FrameForms
 from distfms.data.files.partition import MAX_ROWS, Dataset, Rows, digest, memory_dataset
 from distfms.data.rows.roles import require_columns
 from distfms.errors import SpecError, nearest
-from distfms.spec import DataSection, Listed, Section, parse_section
+from distfms.spec import DataSection, Listed, parse_section
 
 _N_PARTITIONS = 4
 
 
-class _NoOptions(Section):
+class _NoOptions(BaseModel, extra="forbid", strict=True):
     """What a dataset without options takes."""
 
 
@@ -37,7 +37,7 @@ class CatalogEntry:
     target: str
     id: str
     make: Callable[..., pa.Table]
-    Options: type[Section] = _NoOptions
+    Options: type[BaseModel] = _NoOptions
 
 
 def builtin_entry(name: str) -> CatalogEntry:
