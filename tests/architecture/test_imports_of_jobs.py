@@ -32,17 +32,14 @@ def test_local_jobs_and_predictions_on_parquet(tmp_path, method):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 120))
     columns = {f"x{i}": pa.array(row) for i, row in enumerate(x)}
-    section = "sequence"
     options = "{model: linear, baselines: [omp]}"
     if method == "multiselect":
         columns = {n: [[v, v + 1.0] for v in c.to_pylist()] for n, c in columns.items()}
-        # A lasso path is scikit-learn's, whose import takes a second.
-        section = "multiselect"
-        options = "{budget: 4, algorithm: full, baselines: [], plan: true}"
+        options = "{budget: 4, plan: true}"
     columns |= {"id": np.arange(120), "y": x.sum(axis=0)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     data = f"{{path: '{tmp_path}/a.parquet', target: y, id: id, folds: 3}}"
-    spec = f"{{name: a, method: {method}, {section}: {options}, data: {data}}}"
+    spec = f"{{name: a, method: {method}, {method}: {options}, data: {data}}}"
     (tmp_path / "spec.yaml").write_text(spec)
     run = ["run", f"{tmp_path}/spec.yaml", "--out", f"{tmp_path}/run"]
     predict = ["predict", f"{tmp_path}/run", f"{tmp_path}/a.parquet", "--out", f"{tmp_path}/p.pq"]
