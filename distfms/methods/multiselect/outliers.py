@@ -7,6 +7,7 @@ the keys of their raters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class SomeJudgments:
 
         Of an attribute most of whose judgments are one value there are none.
         """
-        middle, deviation = self._middle()
+        middle, deviation = self._middle
         limits = middle + _CLIPPED * deviation * [-1.0, 1.0]
         return np.where(deviation > 0, limits, [-np.inf, np.inf]).T
 
@@ -52,7 +53,7 @@ class SomeJudgments:
         It is that of all attributes or, if that is larger, the largest of one attribute; 0 for less
         than `LEAST` such judgments. Attributes most of whose judgments are one value do not count.
         """
-        middle, deviation = self._middle()
+        middle, deviation = self._middle
         is_known = ~np.isnan(self.judgments) & (deviation > 0)
         is_far = is_known & (np.abs(self.judgments - middle) > _FAR * _NORMAL * deviation)
         n_far = np.append(is_far.sum(axis=1), is_far.sum())
@@ -79,9 +80,12 @@ class SomeJudgments:
             y = labels[is_known]
             if x.size < 2 or not (np.ptp(x) and np.ptp(y)):
                 continue
-            total += float(np.corrcoef(x, y)[0, 1]) ** 2
+            x = x - x.mean()
+            y = y - y.mean()
+            total += float((x @ y) ** 2 / ((x @ x) * (y @ y)))
         return total
 
+    @cached_property
     def _middle(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the median and the median absolute deviation of each attribute, shape (d, 1)."""
         is_empty = np.isnan(self.judgments).all(axis=1, keepdims=True)
