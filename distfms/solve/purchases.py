@@ -161,7 +161,9 @@ class FullSlab:
             self.rows = np.concatenate([self.rows, room])
         self.rows[n_bought] = self.external[:, attribute]
         self.support = np.append(self.support, attribute)
-        self.candidates[self._inside(np.array([attribute]))] = False
+        place = attribute - self.start
+        if 0 <= place < self.candidates.size:
+            self.candidates[place] = False
 
     def gains(self, objective: float) -> np.ndarray:
         """Gains of the attributes outside S.
@@ -189,7 +191,7 @@ class FullSlab:
     def row_of(self, attribute: int) -> list[np.ndarray]:
         """Return Σ[a, S] and Σ[a, a] of an attribute if it is in the slab."""
         place = attribute - self.start
-        if not 0 <= place < self.problem.n_attributes:
+        if not 0 <= place < self.candidates.size:
             return []
         return [self.external[place, np.append(self.support, attribute)]]
 
@@ -266,7 +268,10 @@ class FullState:
         q = self._inverse @ across
         schur = variance - float(across @ q)
         self.w = np.append(self.w, 0.0)
-        self._inverse = np.pad(self._inverse, (0, 1))
+        n_bought = self.support.size
+        inverse = np.zeros((n_bought + 1, n_bought + 1))
+        inverse[:n_bought, :n_bought] = self._inverse
+        self._inverse = inverse
         self.support = np.append(self.support, attribute)
         if schur <= RANK_TOLERANCE * variance:
             self._refresh()
