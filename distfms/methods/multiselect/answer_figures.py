@@ -16,7 +16,7 @@ from distfms.report.metrics import decided, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Text
 from distfms.report.plots import Bar, bar_chart
 from distfms.report.sections import notes, usage
-from distfms.stats.base import FoldMeans, over_folds
+from distfms.stats.base import explained_by_fold, over_folds
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {
@@ -153,23 +153,38 @@ class TrustedLoss:
     def of(cls, run: FinishedRun) -> TrustedLoss:
         """Return the most trusted loss: of held-out objects unless they are fewer than a fold's."""
         n_objects = run.metrics["train"]["n_objects"]
-        test = run.metrics["test"]
         folds = run.metrics["folds_of_choice"]
-        spread = SpreadOfFolds.of(folds)
-        value = None if test is None else as_number(test["projected_loss"])
-        if value is not None:
+        of_folds = cls._of_folds(folds, n_objects)
+        test = run.metrics["test"]
+        if test is not None and as_number(test["projected_loss"]) is not None:
             n_held_out = test["n_objects"]
-            variance = test["label_variance"]
-            if spread is None:
-                return cls(value, variance, n_held_out, "test")
+            held_out = cls(test["projected_loss"], test["label_variance"], n_held_out, "test")
+            if of_folds is None:
+                return held_out
             if n_held_out >= max(FEW_OBJECTS, n_objects / len(folds)):
-                error = spread.error_of(n_held_out / n_objects)
-                return cls(value, variance, n_held_out, "test", error)
-        if spread is None:
-            variance = run.selection["label_variance"]
-            return cls(run.selection["projected_loss"], variance, n_objects)
-        error = spread.error_of(1.0)
-        return cls(spread.loss, spread.loss_of_mean, n_objects, "validation", error)
+                error = (of_folds.error or 0.0) * math.sqrt(n_objects / n_held_out)
+                return replace(held_out, error=error)
+        if of_folds is not None:
+            return of_folds
+        return cls(run.selection["projected_loss"], run.selection["label_variance"], n_objects)
+
+    @classmethod
+    def _of_folds(cls, folds: Sequence[Mapping[str, Any]], n_objects: int) -> TrustedLoss | None:
+        """Return what the folds say together; None where fewer than two say anything."""
+        judged = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
+        if len(judged) < 2:
+            return None
+        weights = [fold["weight"] for fold in judged]
+        losses = np.array([fold["projected_loss"] for fold in judged])
+        of_mean = np.array([fold["loss_of_mean"] for fold in judged])
+        shares = explained_by_fold(losses, of_mean, weights)
+        return cls(
+            float(over_folds(losses, weights).mean),
+            float(over_folds(of_mean, weights).mean),
+            n_objects,
+            "validation",
+            float(over_folds(shares, weights).standard_error),
+        )
 
     @property
     def explained(self) -> float | None:
@@ -195,57 +210,22 @@ class TrustedLoss:
         return f"{objects} {are} too few to say what they explain"
 
 
-@dataclass(frozen=True)
-class SpreadOfFolds:
-    """Mean losses over folds of the choice and the mean label, and the spread of their ratio."""
-
-    loss: float
-    loss_of_mean: float
-    spread: FoldMeans
-    n_folds: int
-
-    @classmethod
-    def of(cls, folds: Sequence[Mapping[str, Any]]) -> SpreadOfFolds | None:
-        """Return what the folds say together; None where fewer than two say anything."""
-        judged = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
-        if len(judged) < 2:
-            return None
-        losses = np.array([fold["projected_loss"] for fold in judged])
-        of_mean = np.array([fold["loss_of_mean"] for fold in judged])
-        weights = [fold["weight"] for fold in judged]
-        loss = float(over_folds(losses, weights).mean)
-        loss_of_mean = float(over_folds(of_mean, weights).mean)
-        # Of a ratio to first order: what a fold's loss is beyond its share of the mean label's.
-        unexplained = loss / loss_of_mean if loss_of_mean else 0.0
-        differences = losses - unexplained * of_mean
-        spread = over_folds(differences, weights)
-        return cls(loss, loss_of_mean, spread, len(judged))
-
-    def error_of(self, share: float) -> float:
-        """Return the standard error of the share explained, of so large a share of the objects."""
-        if not self.loss_of_mean:
-            return 0.0
-        deviation = float(self.spread.deviation) / self.loss_of_mean
-        return deviation / math.sqrt(self.n_folds * share)
-
-
-def _explained_by_others(run: FinishedRun, loss: TrustedLoss) -> dict[str, float | None]:
+def _explained_by_others(run: FinishedRun, loss: TrustedLoss) -> dict[str, float]:
     """Return what each of the baselines explains of the objects that a loss is of."""
+    shares: dict[str, float] = {}
     if loss.explained is None or loss.rows == "train":
-        return {}
-    baselines = run.metrics["baselines"].items()
-    losses = {name: measured(entry, loss.rows, "projected_loss") for name, entry in baselines}
-    return {
-        name: replace(loss, value=value).explained
-        for name, value in losses.items()
-        if value is not None
-    }
+        return shares
+    for name, entry in run.metrics["baselines"].items():
+        value = measured(entry, loss.rows, "projected_loss")
+        share = None if value is None else replace(loss, value=value).explained
+        if share is not None:
+            shares[name] = share
+    return shares
 
 
 def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
     """Return what the best of the baselines explains of the same objects."""
-    shares = _explained_by_others(run, loss)
-    explained = {name: share for name, share in shares.items() if share is not None}
+    explained = _explained_by_others(run, loss)
     if not explained:
         return []
     best = max(explained, key=explained.__getitem__)
