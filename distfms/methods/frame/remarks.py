@@ -30,10 +30,17 @@ def remarks(
     signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset], missing: str
 ) -> list[str]:
     """Return the notes on the columns of a plan."""
-    far = far_remarks(signs, plan.value_names, datasets)
-    unresolved = unresolved_remarks(signs, plan.value_names, plan.n_features)
-    rows = row_remarks(signs, plan, datasets)
-    return [*far, *unresolved, *rows, *gap_remark(signs, plan, missing)]
+    of_values = value_remarks(signs, plan.value_names, plan.n_features, datasets)
+    of_rows = row_remarks(signs, plan, datasets)
+    return [*of_values, *of_rows, *gap_remark(signs, plan, missing)]
+
+
+def value_remarks(
+    signs: ColumnSigns, names: Sequence[str], n_features: int, datasets: Sequence[Dataset]
+) -> list[str]:
+    """Return the notes on values of columns, of which so many are features; see below."""
+    far = far_remarks(signs, names, datasets)
+    return far + unresolved_remarks(signs, names, n_features)
 
 
 def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dataset]) -> list[str]:

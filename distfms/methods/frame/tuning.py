@@ -18,7 +18,7 @@ import numpy as np
 
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods import load_method
-from distfms.methods.frame.choose import InTurn, Rule, best, fewest
+from distfms.methods.frame.choose import InTurn, Rule, best, chosen_without, fewest
 from distfms.methods.frame.contract import Job, Method, Run
 from distfms.methods.frame.cross_validation import FoldWork
 from distfms.methods.frame.moments import points_on_folds
@@ -217,6 +217,26 @@ class LeftOpen:
 
     candidates: Callable[[Any], Sequence[Point]]
     rule: Callable[[Sequence[Point]], Rule]
+
+
+def losses_without_choice(
+    comparison: Mapping[str, Any],
+    weights: Sequence[float],
+    rule_of: Callable[[Sequence[Point]], Rule],
+) -> np.ndarray:
+    """Return the loss on each fold of what all the other folds choose, shape (n_folds,).
+
+    `comparison` is what `choose_options` returns, or the same of what options left open alone;
+    `rule_of` is that of a `LeftOpen`.
+    """
+    points = comparison["points"]
+    losses = np.array([point["folds"] for point in points], dtype=np.float64)
+    tried = [point["options"] for point in points]
+    among = RULES[comparison["rule"]]
+    rule = rule_in_turn(tried, comparison["tuned"], LeftOpen(list, rule_of), among)
+    choices = chosen_without(losses, weights, rule)
+    of_folds: np.ndarray = losses[choices, np.arange(losses.shape[1])]
+    return of_folds
 
 
 def rule_in_turn(

@@ -7,7 +7,7 @@ standard error. Without folds, generalised cross-validation chooses the ridge.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,18 +15,10 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.frame.choose import InTurn, Rule, best, chosen_without, fewest
+from distfms.methods.frame.choose import InTurn, Rule, best, fewest
 from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.moments import points_on_folds
-from distfms.methods.frame.tuning import (
-    RULES,
-    Compared,
-    LeftOpen,
-    Point,
-    choose_options,
-    grid_points,
-    rule_in_turn,
-)
+from distfms.methods.frame.tuning import Compared, LeftOpen, Point, choose_options, grid_points
 from distfms.methods.multiselect.options import MEASURES, MultiselectOptions
 from distfms.methods.multiselect.procedure import SelectionProcedure, Training
 from distfms.report.formatting import options_text
@@ -148,22 +140,6 @@ def _compared_on_folds(
     choice = Compared(tried, on_folds, losses, higher_is_better=False).choice(rule_of(tried))
     run.note(f"Chosen by cross-validation: {options_text(choice['chosen'])}.")
     return {"measure": MEASURE, "rule": "best", "tuned": [], **choice}
-
-
-def losses_without_choice(comparison: Mapping[str, Any], weights: Sequence[float]) -> np.ndarray:
-    """Return the loss on each fold of what all the other folds choose, shape (n_folds,).
-
-    `comparison` has the options and the losses by fold of everything that was tried, by
-    `with_tuned` or `with_choice`.
-    """
-    points = comparison["points"]
-    losses = np.array([point["folds"] for point in points], dtype=np.float64)
-    tried = [point["options"] for point in points]
-    among = RULES[comparison["rule"]]
-    rule = rule_in_turn(tried, comparison["tuned"], LeftOpen(list, rule_of), among)
-    choices = chosen_without(losses, weights, rule)
-    of_folds: np.ndarray = losses[choices, np.arange(losses.shape[1])]
-    return of_folds
 
 
 # --- without folds --------------------------------------------------------------------------------

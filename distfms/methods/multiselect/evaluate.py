@@ -14,7 +14,8 @@ from distfms.methods.frame.choose import is_better
 from distfms.methods.frame.curves import points_of
 from distfms.methods.frame.judge import squared_errors
 from distfms.methods.frame.moments import Solved
-from distfms.methods.multiselect.choices import losses_without_choice
+from distfms.methods.frame.tuning import losses_without_choice
+from distfms.methods.multiselect.choices import rule_of
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, path_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.solve.buying import OBJECTIVES, BuyFrom, Problem, SelectionPath, full_objective
@@ -78,7 +79,7 @@ class Evaluation:
         if self.comparison is not None:
             folds = [fold["fold"] for fold in self.comparison["folds"]]
             if folds == list(self.validated.folds):
-                return losses_without_choice(self.comparison, self.validated.weight)
+                return losses_without_choice(self.comparison, self.validated.weight, rule_of)
         losses: np.ndarray = self.validated.values(0, "projected_loss")[-1]
         return losses
 

@@ -13,7 +13,7 @@ from distfms.data.files.partition import Dataset
 from distfms.data.rows.folds import require_divided
 from distfms.errors import DataError, first_of
 from distfms.methods.frame.contract import Job, Run
-from distfms.methods.frame.remarks import far_remarks, unresolved_remarks
+from distfms.methods.frame.remarks import value_remarks
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.outliers import LEAST, MANY, SomeJudgments
@@ -133,9 +133,8 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
         )
     columns = (*names, form.roles.target[0])
     signs = statistics["signs"].parts[0]
-    far = far_remarks(signs, columns, form.inputs.datasets)
-    unresolved = unresolved_remarks(signs, columns, len(names))
-    for text in (*far, *unresolved, *rater_remarks(train, form.buy_from)):
+    of_values = value_remarks(signs, columns, len(names), form.inputs.datasets)
+    for text in (*of_values, *rater_remarks(train, form.buy_from)):
         run.note(text)
     if train.raters is not None:
         run.account(raters=dict(zip(COUNTS, train.raters.counts.tolist(), strict=True)))
