@@ -7,7 +7,7 @@ standard error. Without folds, generalised cross-validation chooses the ridge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -116,27 +116,37 @@ def with_tuned(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, A
     return replace(job, options=options), tuning
 
 
-def with_choice(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, Any] | None]:
+def with_choice(
+    run: Run, job: Job, statistics: Bundle, training: Callable[[], Training]
+) -> tuple[Job, dict[str, Any] | None]:
     """Return the job with one ridge and one way to select, and the comparison; step ``ridge``.
 
-    Without a step where there is nothing to choose from.
+    Without a step where there is nothing to choose from. `training` is made only without folds.
     """
     tried = candidates(job.options, job.n_folds)
     if len(tried) == 1:
         return replace(job, options=job.options.changed(**tried[0])), None
-    compare = _compared_on_folds if job.n_folds > 1 else _compared_without_folds
-    comparison = run.step("ridge", lambda: compare(run, job, statistics, tried))
-    job = replace(job, options=job.options.changed(**comparison["chosen"]))
-    return job, comparison if "points" in comparison else None
+
+    def compared() -> dict[str, Any]:
+        on_folds = _compared_on_folds(run, job, statistics, tried) if job.n_folds > 1 else None
+        if on_folds is not None:
+            return on_folds
+        n_objects = statistics["judgments"].train().means.n_counted
+        return _compared_without_folds(run, job, training(), n_objects, tried)
+
+    comparison = run.step("ridge", compared)
+    options = job.options.changed(**comparison["chosen"])
+    return replace(job, options=options), comparison if "points" in comparison else None
 
 
 def _compared_on_folds(
     run: Run, job: Job, statistics: Bundle, tried: Sequence[Point]
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
+    """Compare on folds; return None where fewer than two judge all candidates."""
     procedure_of = job.form.procedure
     on_folds, losses = points_on_folds(run, job, statistics, procedure_of, tried, MEASURE)
     if np.isfinite(losses).all(axis=0).sum() < 2:
-        return _compared_without_folds(run, job, statistics, tried)
+        return None
     choice = Compared(tried, on_folds, losses, higher_is_better=False).choice(rule_of(tried))
     run.note(f"Chosen by cross-validation: {options_text(choice['chosen'])}.")
     return {"measure": MEASURE, "rule": "best", "tuned": [], **choice}
@@ -146,21 +156,16 @@ def _compared_on_folds(
 
 
 def _compared_without_folds(
-    run: Run, job: Job, statistics: Bundle, tried: Sequence[Point]
+    run: Run, job: Job, training: Training, n_objects: float, tried: Sequence[Point]
 ) -> dict[str, Any]:
     """Choose the ridge of the greedy search, or of the one way there is."""
-    train = statistics.train()
-    n_objects = train["judgments"].means.n_counted
     first = next(point["algorithm"] for point in tried if point["algorithm"] != NOTHING)
     tried = [point for point in tried if point["algorithm"] == first]
-    procedure: SelectionProcedure = job.form.procedure(job.options.changed(**tried[0]))
-    training = procedure.problem(train)  # what takes long is the same for all ridges
     losses = []
     for candidate in tried:
-        with_ridge = replace(procedure, ridge=candidate["ridge"])
-        problem = with_ridge.with_ridge(training.problem)
-        penalised = replace(training, problem=problem)
-        repeats = with_ridge.search(penalised, with_ridge.rules[0]).final_repeats
+        procedure: SelectionProcedure = job.form.procedure(job.options.changed(**candidate))
+        penalised = procedure.with_ridge(training)
+        repeats = procedure.search(penalised, procedure.rules[0]).final_repeats
         losses.append(loss_without_folds(penalised, repeats, n_objects))
     chosen = tried[int(np.argmin(losses))]
     run.note(f"Chosen by generalised cross-validation: {options_text(chosen)}.")

@@ -52,22 +52,22 @@ def multiselect(run: Run, job: Job) -> Finished:
 
     @cache
     def training() -> Training:
-        """Return what all training objects teach; its matrices take long to make."""
+        """Return what all training objects teach, for any ridge; it takes long to make."""
         return job.form.procedure(job.options).problem(statistics.train())
 
     if job.form.slabs is None:
         statistics = run.step("statistics", partial(read_statistics, run, job))
         job = as_read(job, statistics)
         job, tuning = with_tuned(run, job, statistics)
-        job, choice = with_choice(run, job, statistics)
+        job, choice = with_choice(run, job, statistics, training)
         selected = run.step("select", lambda: search(run, job, statistics, training()))
     else:
         slabs = read_in_slabs(run, job.form)
         selected = run.step("select", lambda: search_in_slabs(run, job, slabs))
         job, statistics = on_chosen(run, job, slabs, selected)
     procedure: SelectionProcedure = job.form.procedure(job.options)
-    train = statistics.train()
-    solved = Solved(procedure, statistics, train, training(), selected.paths)
+    problem = procedure.with_ridge(training())
+    solved = Solved(procedure, statistics, statistics.train(), problem, selected.paths)
     averages = None
     if job.options.model == "refit":
         averages = run.step("averages", lambda: bought_averages(run, job, solved))
@@ -94,6 +94,7 @@ def search(run: Run, job: Job, statistics: Bundle, training: Training) -> Select
     """Search by every rule, and describe what the chosen one found."""
     form: JudgmentForm = job.form
     procedure = form.procedure(job.options)
+    training = procedure.with_ridge(training)
     judgments = statistics["judgments"].train()
     paths = procedure.search_all(run, training)
     path = next(iter(paths.values()))

@@ -19,7 +19,7 @@ from distfms.methods.multiselect.baselines import (
     supports_of,
 )
 from distfms.methods.multiselect.judged import Trained, losses_on
-from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
+from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, projected_model
 from distfms.solve.buying import BUDGET_TOLERANCE, BuyFrom, Problem, Psd, SelectionPath
 from distfms.solve.forward import CALLS
 from distfms.solve.purchases import Algorithm, AttributeSlab, Criterion, select, slabs_of
@@ -145,7 +145,7 @@ class SelectionProcedure(Procedure):
         """Return what the training objects teach, who suffice to estimate all attributes."""
         training = self._training(train)
         assert training is not None
-        return training
+        return self.with_ridge(training)
 
     def _training(self, train: Members) -> Training | None:
         judgments = train["judgments"]
@@ -163,18 +163,18 @@ class SelectionProcedure(Procedure):
             psd=self.psd,
             buy_from=self.buy_from,
         )
-        return Training(attributes, estimates, self.with_ridge(problem))
+        return Training(attributes, estimates, problem)
 
-    def with_ridge(self, problem: Problem) -> Problem:
-        """Return a problem with the ridge of each attribute, in units of its judgments."""
-        return replace(problem, ridge=float(self.ridge) * problem.deviation**2)
+    def with_ridge(self, training: Training) -> Training:
+        """Return the same with the ridge of each attribute, in units of its judgments."""
+        problem = training.problem
+        ridge = float(self.ridge) * problem.deviation**2
+        return replace(training, problem=replace(problem, ridge=ridge))
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""
         training = fold.once(self.psd, lambda: self._training_without(fold))
-        if training is None:
-            return None
-        return replace(training, problem=self.with_ridge(training.problem))
+        return training and self.with_ridge(training)
 
     def _training_without(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach of the attributes that vary among them.
@@ -299,12 +299,16 @@ class SelectionProcedure(Procedure):
         costs_differ = bool((self.costs != self.costs[0]).any())
         if costs_differ or rule.name == "lasso":
             searches = list(order[:, np.newaxis])
-        losses = np.empty(budgets.size)
+        losses = np.full(budgets.size, np.nan)
+        training = self.problem_on(fold)
+        if training is None:
+            return losses
         for numbers in searches:
-            ascending = budgets[numbers]
-            procedure = replace(self, budget=float(ascending[-1]))
-            answer = procedure.evaluate(fold, rule, ascending)
-            losses[numbers] = answer["projected_loss"]
+            whole = replace(self, budget=float(budgets[numbers[-1]]))
+            path = whole.search(training, rule)
+            for number in numbers:
+                model = projected_model(training.problem, path.repeats_at(budgets[number]))
+                losses[number] = self.losses(training, model, fold.held_out)[0]
         return losses
 
     def n_operations(self) -> float:

@@ -16,7 +16,7 @@ from distfms.methods.frame.slab_search import read_slabs
 from distfms.methods.frame.slabs import Arrays, Place, StoredMatrix
 from distfms.methods.multiselect.evaluate import attribute_entries, path_content
 from distfms.methods.multiselect.form import JudgmentForm
-from distfms.methods.multiselect.procedure import Selected
+from distfms.methods.multiselect.procedure import Selected, Training
 from distfms.methods.multiselect.read import slab_reader
 from distfms.methods.multiselect.statistics import read_judgments
 from distfms.solve.buying import Problem
@@ -119,4 +119,5 @@ def _outline(job: Job, slabs: Slabs) -> Problem:
     form = job.form
     estimates = slabs.estimates
     problem = Problem.from_estimates(estimates, names=form.names, costs=form.costs, psd="none")
-    return form.procedure(job.options).with_ridge(problem)
+    training = Training(np.arange(problem.n_attributes), estimates, problem)
+    return form.procedure(job.options).with_ridge(training).problem
