@@ -13,8 +13,9 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DistfmsError
-from distfms.methods.frame import mapped, slab_search, slabs
+from distfms.methods.frame import mapped
 from distfms.methods.landmarks import form
+from distfms.methods.multiselect import slab_form
 from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from tests.e2e import multiselect_jobs
@@ -247,8 +248,8 @@ def test_an_id_that_is_the_same_in_all_rows_is_named(tmp_path, kind, test, other
     ],
 )
 def test_columns_that_no_search_of_many_can_use(tmp_path, monkeypatch, kind, change, message):
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_form, "SLAB_COLUMNS", 2)
+    monkeypatch.setattr(slab_form, "ONE_PROCESS_BYTES", 0)
     monkeypatch.setattr(mapped, "PASS_ROWS", 4)
     monkeypatch.setattr(SequenceForm, "one_process_bytes", 2**50)
     options = {"psd": "none"} if kind == "judgments" else {"baselines": []}

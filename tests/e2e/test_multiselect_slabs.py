@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.frame import slab_search, slabs
+from distfms.methods.multiselect import slab_form
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
@@ -21,15 +21,15 @@ OPTIONS = {
     "plan": True,
     "costs": {"warm": 2.0},
 }
-ENOUGH = slab_search.ONE_PROCESS_BYTES
+ENOUGH = slab_form.ONE_PROCESS_BYTES
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_slabs():
     """Slabs of two of the five attributes, whatever one process could do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slabs, "SLAB_COLUMNS", 2)
-        patch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+        patch.setattr(slab_form, "SLAB_COLUMNS", 2)
+        patch.setattr(slab_form, "ONE_PROCESS_BYTES", 0)
         yield
 
 
@@ -44,7 +44,7 @@ def run(path, output, **changes):
 
 def run_in_one_process(path, output, **changes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slab_search, "ONE_PROCESS_BYTES", ENOUGH)
+        patch.setattr(slab_form, "ONE_PROCESS_BYTES", ENOUGH)
         return run(path, output, **changes)
 
 
@@ -110,7 +110,7 @@ def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_pa
     few = {"data": {"folds": 0}, "multiselect": {"baselines": ["scoring"]}}
     made = form(**few)
     assert made.one_process_bytes(20_000, 0) == (2 * 2 + 6) * 8 * 20_000**2
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", made.one_process_bytes(5, 0))
+    monkeypatch.setattr(slab_form, "ONE_PROCESS_BYTES", made.one_process_bytes(5, 0))
     assert form(**few).slabs is None
     assert form(**few | {"data": {"folds": 2}}).slabs is not None
     assert form(**few | {"multiselect": {"baselines": ["copies"]}}).slabs is None

@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.methods.frame import slab_search, slabs
+from distfms.methods.multiselect import slab_form
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.store.places import files_below, locate
@@ -117,8 +117,8 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variabl
 def test_actors_on_ray_load_slabs_from_s3(
     judgments, s3, s3_variables, tmp_path, ray_session, monkeypatch
 ):
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_form, "SLAB_COLUMNS", 2)
+    monkeypatch.setattr(slab_form, "ONE_PROCESS_BYTES", 0)
     url = s3.bucket("slabs")
     options = {"psd": "none", "plan": False}
     content = judgments_job(judgments, tmp_path, multiselect=options).to_mapping()

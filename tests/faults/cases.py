@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.methods.frame import mapped, slab_search, slabs
+from distfms.methods.frame import mapped
+from distfms.methods.multiselect import slab_form
 from distfms.methods.sequence.form import SequenceForm
 from distfms.runs.driver import run_job
 from distfms.runs.folder import digest
@@ -123,8 +124,8 @@ def small_blocks(kind: str = "blocks") -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if kind == "blocks":
-            patch.setattr(slabs, "SLAB_COLUMNS", 2)
-            patch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+            patch.setattr(slab_form, "SLAB_COLUMNS", 2)
+            patch.setattr(slab_form, "ONE_PROCESS_BYTES", 0)
         elif kind == "mapped":
             patch.setattr(mapped, "PASS_ROWS", 4)
             patch.setattr(mapped, "ONE_PROCESS_BYTES", 0)

@@ -1,1 +1,1 @@
-"""What all methods share: the contract, steps on moments and rows, folds, tuning, passes, slabs."""
+"""What all methods share: the contract, steps on moments and rows, folds, tuning, passes."""

@@ -15,15 +15,15 @@ from distfms.data.rows.judgments import JudgmentLayout, detect_layout
 from distfms.data.rows.roles import Roles, require_same_kinds
 from distfms.engine.pool import NO_GAIN
 from distfms.errors import SpecError, first_of, nearest
-from distfms.methods.frame import slab_search
 from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.rows import section_roles
-from distfms.methods.frame.slab_search import SlabForm
+from distfms.methods.multiselect import slab_form
 from distfms.methods.multiselect.choices import candidates, grids_of_choice, left_open, preferred
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
 from distfms.methods.multiselect.read import JudgmentSource
 from distfms.methods.multiselect.same_raters import check_buying, raters_in_words
+from distfms.methods.multiselect.slab_form import SlabForm
 from distfms.solve.buying import BUDGET_TOLERANCE, BuyFrom
 
 #: Most judgments a search may have to buy one at a time; so many take a minute or two.
@@ -202,7 +202,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     most_steps(options.budget, form.costs, form.names)
     able = options.algorithm in ("auto", "full") and options.psd == "none"
     able = able and options.buy_from == "independent"
-    if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
+    if able and form.one_process_bytes(n, n_folds) > slab_form.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
     statistics_bytes = 8 * n_matrices * (n + 1) ** 2 * inputs.n_parts

@@ -1,26 +1,19 @@
-"""Searches on more columns than one process can pair: statistics in slabs, a search on actors.
+"""How a search on more attributes than one process can pair is cut into slabs.
 
-The matrix of statistics is computed a slab of its rows at a time, each slab a pass over the data
-and a step of its own. Actors load the slabs and search. Nobody ever holds the whole matrix: the
-driver holds one slab while it is written, and a few numbers for each column otherwise. What comes
-after the search concerns the chosen columns only, and is what the method does on these.
+A search keeps a state for each slab, a run of attributes that is cut the same way whoever holds it.
+Each step tells all slabs what was chosen last, in a few numbers for each chosen attribute, and each
+slab answers with its best candidate, among which the driver picks. As each slab does the same
+operations on an actor as in the driver's process, the result is the same to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import numpy as np
-
-from distfms.data.files.partition import Dataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
-from distfms.methods.frame import slabs
-from distfms.methods.frame.contract import PartialReader, Run
-from distfms.methods.frame.slabs import Arrays, Place
-from distfms.stats.base import Bundle
+
+#: Columns of a slab. It decides about the last bits of a result, and so depends on nothing.
+SLAB_COLUMNS = 2048
 
 #: Memory of the work in one process beyond which it is done in slabs. Fixed, as the result (its
 #: curves and baselines) must not depend on the machine.
@@ -60,7 +53,7 @@ class SlabForm:
     @property
     def starts(self) -> list[int]:
         """First attribute of each slab, and the number of attributes."""
-        return [*range(0, self.n_attributes, slabs.SLAB_COLUMNS), self.n_attributes]
+        return [*range(0, self.n_attributes, SLAB_COLUMNS), self.n_attributes]
 
     @property
     def n_slabs(self) -> int:
@@ -70,7 +63,7 @@ class SlabForm:
     @property
     def slab_columns(self) -> int:
         """Columns of the widest slab."""
-        return min(self.n_attributes, slabs.SLAB_COLUMNS)
+        return min(self.n_attributes, SLAB_COLUMNS)
 
     @property
     def slab_bytes(self) -> int:
@@ -130,59 +123,3 @@ class SlabForm:
             f"{self.n_attributes:,} attributes were searched in {self._slabs_in_words} on actors "
             f"(one process would have needed {size}). There is no cross-validation{left_out}."
         )
-
-
-def read_slabs(
-    run: Run,
-    form: SlabForm,
-    reader: Callable[[int, Dataset, bool], PartialReader],
-    arrays: Callable[[int, Bundle], tuple[Arrays, Arrays]],
-) -> tuple[dict[str, Any], list[Place]]:
-    """Read the statistics slab by slab; steps ``statistics 1 of n`` and so on.
-
-    Parameters
-    ----------
-    run : Run
-    form : SlabForm
-    reader : callable
-        From (number of the slab, dataset, whether all its rows are held out) to the reader.
-    arrays : callable
-        Checks a slab's statistics: (number, statistics) → what actors need, and what is known of
-        each of its columns.
-
-    Returns
-    -------
-    columns : dict
-        What is known of the columns of all slabs, joined; numbers are those of the first slab.
-    places : list
-        Where `load_arrays` finds the actors' arrays of each slab: its file, or the arrays
-        themselves where nothing is kept.
-    """
-    columns = []
-    places = list[Place]()
-    for number in range(form.n_slabs):
-        make = partial(_read_slab, run, number, reader, arrays)
-        name = f"statistics {number + 1} of {form.n_slabs}"
-        slab = run.step(name, make)
-        columns.append(slab["columns"])
-        places.append(run.place(name) or slab["slab"])
-        del slab  # before the next slab is read
-    joined = {}
-    for name, array in columns[0].items():
-        if array.ndim:
-            joined[name] = np.concatenate([part[name] for part in columns if name in part])
-        else:
-            joined[name] = array.item()
-    return joined, places
-
-
-def _read_slab(
-    run: Run,
-    number: int,
-    reader: Callable[[int, Dataset, bool], PartialReader],
-    arrays: Callable[[int, Bundle], tuple[Arrays, Arrays]],
-) -> dict[str, Arrays]:
-    # Partials of all slabs together are D × D numbers for each partition: not cached.
-    statistics = run.reduce(partial(reader, number), cache=False)
-    slab, columns = arrays(number, statistics)
-    return {"slab": slab, "columns": columns}
