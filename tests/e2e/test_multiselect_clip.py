@@ -1,10 +1,13 @@
 """Judgments of raters with heavy tails, clipped where more than 1 % are far."""
 
+import os
+
 import numpy as np
 import pytest
 
 import distfms as package
 from distfms.data.rows.folds import assign_parts
+from distfms.methods.multiselect import read
 from distfms.methods.multiselect.outliers import SomeJudgments
 from distfms.runs.finished import read_run
 from tests.e2e.multiselect_jobs import NAMES, lists, notes, run, write
@@ -63,6 +66,18 @@ def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
         assert predicted != theirs.predict(rows, budget=less)["predicted_y"]
     worse = run(raw, tmp_path / "c", multiselect=off)[2]
     assert metrics["test"]["projected_loss"] < 0.95 * worse["test"]["projected_loss"]
+
+
+def test_files_that_were_copied_later_give_the_same_limits(tmp_path, monkeypatch):
+    monkeypatch.setattr(read, "_SOME", 512)
+    data = write(tmp_path, columns(*judged(tails=True)))
+    weights = []
+    for seconds in (1, 2):
+        os.utime(data, (seconds, seconds))
+        folder, *_, manifest = run(data, tmp_path / f"runs of {seconds}")
+        assert "Judgments are clipped" in notes(manifest)
+        weights.append((folder / "weights.npz").read_bytes())
+    assert weights[0] == weights[1]
 
 
 def some(values, labels=None):

@@ -141,8 +141,9 @@ def _some(batch: JudgmentBatch, part: int, of_raters: bool) -> RowSample:
         row[: numbers.size] = numbers
     first = np.uint64(part * _SOME)
     row_ids = np.arange(n_values, dtype=np.uint64) + first
-    stream = mix(np.uint64(batch.place))
-    hashes = mix(row_ids ^ stream)
+    # By the first object: a copy of the data elsewhere, or a later one, has the same sample.
+    objects = batch.rows.hashes[batch.part_slices[part]]
+    hashes = mix(row_ids ^ objects[:1])
     return RowSample.from_rows(most, hashes, row_ids.view(np.int64), values)
 
 
