@@ -69,7 +69,7 @@ def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
 
 
 def test_files_that_were_copied_later_give_the_same_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "_SOME", 512)
+    monkeypatch.setattr(read, "_SOME", 700)
     data = write(tmp_path, columns(*judged(tails=True)))
     weights = []
     for seconds in (1, 2):
