@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,17 +41,21 @@ class FoldAnswers:
         """Return what the folds answered an item by a measure, shape (…, n_folds)."""
         return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
 
-    def by_unit(self) -> dict[tuple[int, int], Answer]:
-        """Return the answers by fold and number of the item."""
-        by_unit = {}
-        for item, of_folds in enumerate(self.answers):
-            for fold, answer in zip(self.folds, of_folds, strict=True):
-                by_unit[fold, item] = answer
-        return by_unit
-
     def means(self, item: int, measure: str) -> FoldMeans:
         """Return what the folds say together of an item by a measure."""
         return over_folds(self.values(item, measure), self.weight)
+
+    def with_values(self, values_of: Callable[[int], Answer]) -> FoldAnswers:
+        """Return answers with other values (…, n_folds) of some measures of each item."""
+        answers = []
+        for item, of_folds in enumerate(self.answers):
+            values = values_of(item)
+            changed = []
+            for fold, answer in enumerate(of_folds):
+                of_fold = {measure: by_fold[..., fold] for measure, by_fold in values.items()}
+                changed.append({**answer, **of_fold})
+            answers.append(tuple(changed))
+        return replace(self, answers=tuple(answers))
 
     def entries(self) -> list[dict[str, Any]]:
         """Return for each fold the scores of all that the chosen rule's path affords."""

@@ -60,10 +60,11 @@ def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
     assert metrics["test"]["n_rows"] == literal.test.sum()
 
 
-def explained_on_folds(columns, points, rule):
-    """Explained variance of each fold at each point of a curve, from the rows; sizes of folds."""
+def losses_on_folds(columns, points, rule):
+    """Losses of folds at points of a curve and of the mean, from the rows; sizes of folds."""
     literal = LiteralRows(columns)
     by_fold = []
+    nulls = []
     sizes = []
     for fold in range(3):
         held_out = literal.parts == fold
@@ -76,9 +77,11 @@ def explained_on_folds(columns, points, rule):
         found = literal_sequence(rule, X, Y, literal.groups, literal.cost, 1e-5)
         spent = np.cumsum(found.costs)
         within = [int((spent <= point["budget"] + 1e-9).sum()) for point in points]
-        by_fold.append([explained(train, inner, found.order[:k]) for k in within])
+        nulls.append(np.mean((train.y[inner] - train.y[~inner].mean()) ** 2))
+        shares = [explained(train, inner, found.order[:k]) for k in within]
+        by_fold.append((1 - np.array(shares)) * nulls[-1])
         sizes.append(inner.sum())
-    return np.array(by_fold), np.array(sizes) / sum(sizes)
+    return np.array(by_fold), np.array(nulls), np.array(sizes) / sum(sizes)
 
 
 def test_a_group_lasso_is_of_the_squared_loss(mixed_data, tmp_path):
@@ -104,15 +107,10 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
     metrics = content(mixed_run, "metrics.json")
     for rule in ("omp", "fr"):
         points = curve(metrics, rule)
-        by_fold, share = explained_on_folds(mixed_columns, points, rule)
-        mean = share @ by_fold
+        losses, nulls, share = losses_on_folds(mixed_columns, points, rule)
+        mean = 1 - share @ losses / (share @ nulls)
         validation = [p["validation"]["explained_variance"] for p in points]
         np.testing.assert_allclose(validation, mean, rtol=1e-9, atol=1e-12)
-    literal = LiteralRows(mixed_columns)
-    held_out = [literal.parts == fold for fold in range(3)]
-    means = [literal.y[~literal.test & ~rows].mean() for rows in held_out]
-    nulls = [np.mean((literal.y[r] - m) ** 2) for r, m in zip(held_out, means, strict=True)]
-    losses = (1 - by_fold) * np.array(nulls)[:, None]
 
     def fewest(folds):
         """The fewest groups within one standard error, paired by fold, of the best mean."""
@@ -125,11 +123,13 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
 
     (first, best), stop = fewest([0, 1, 2]), metrics["stop"]
     others = [fewest([f for f in range(3) if f != fold])[0] for fold in range(3)]
-    honest = [by_fold[fold, prefix] for fold, prefix in enumerate(others)]
+    honest = losses[[0, 1, 2], others]
+    left = share @ honest / (share @ nulls)
     of_folds = metrics["folds_at_stop"]
     assert [own["fold"] for own in of_folds] == [0, 1, 2]
-    scores = [own["explained_variance"] for own in of_folds]
-    np.testing.assert_allclose(scores, honest, rtol=1e-9, atol=1e-12)
+    scores = [1 - own["explained_variance"] for own in of_folds]
+    expected = left + (honest - left * nulls) / (share @ nulls)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-12)
     assert stop == {
         "rule": "one_standard_error",
         "n_groups": first,
@@ -137,6 +137,6 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
         "spent": points[first]["budget"],
         "best_n_groups": best,
         "best_spent": points[best]["budget"],
-        "validation": {"explained_variance": pytest.approx(share @ honest)},
+        "validation": {"explained_variance": pytest.approx(1 - left)},
     }
     assert content(mixed_run, "model.json")["stop"] == metrics["stop"]

@@ -79,8 +79,8 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
         return -2 * np.mean(np.log(shares[np.arange(own.sum()), y[own].astype(int)]))
 
     share = "explained_variance" if family == "gaussian" else "explained_deviance"
-    # Of classes the null model is that of all training rows. Shares of deviances are those of all
-    # folds together, to first order.
+    # Of classes the null model is that of all training rows. Shares are those of all folds
+    # together, to first order.
     all_train = np.flatnonzero(parts != 3)
     losses = []
     nulls = []
@@ -91,16 +91,15 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
         own = all_train if family in ("logistic", "softmax") else own
         null = np.bincount(frame["kind"][own]) / len(own) if family == "softmax" else y[own].mean()
         held_out = parts == fold
-        null = np.tile(null, (held_out.sum(), 1)) if family == "softmax" else null
-        null = np.full(held_out.sum(), null) if family != "softmax" else null
+        n = held_out.sum()
+        null = np.tile(null, (n, 1)) if family == "softmax" else np.full(n, null)
         losses.append(loss(model.predict(X[held_out]), held_out))
         nulls.append(loss(null, held_out))
     expected = 1 - np.array(losses) / nulls
-    if family != "gaussian":
-        of_folds, of_null = np.array(losses)[:3], np.array(nulls)[:3]
-        mean = np.average(of_null, weights=np.bincount(parts)[:3])
-        left = np.average(of_folds, weights=np.bincount(parts)[:3]) / mean
-        expected[:3] = 1 - left - (of_folds - left * of_null) / mean
+    sizes = np.bincount(parts)[:3]
+    of_folds, of_null = np.array([losses, nulls])[:, :3]
+    left = of_folds @ sizes / (of_null @ sizes)
+    expected[:3] = 1 - left - (of_folds - left * of_null) / np.average(of_null, weights=sizes)
     entries = [*found["folds"], found["test"]]
     assert [entry[share] for entry in entries] == pytest.approx(expected, rel=1e-6)
     assert (found["n_trees"], found["n_train"]) == (20, n_train)

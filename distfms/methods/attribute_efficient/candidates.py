@@ -19,7 +19,8 @@ from distfms.methods.attribute_efficient.predictors import (
 )
 from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.outcomes import Numbers
-from distfms.stats.base import Members
+from distfms.stats.base import Members, explained_by_fold
+from distfms.stats.folds import FoldAnswers
 
 
 def judge_of(options: AttributeEfficientOptions, train: Members, n_detailed: int = 1) -> Judge:
@@ -43,6 +44,20 @@ def measures_of(judge: Judge, sums: LossSums) -> dict[str, np.ndarray]:
     with np.errstate(divide="ignore", invalid="ignore"):  # NaN for targets that are all constant
         relative = measures["mse"] / sums.spread
     return {"relative_loss": relative, **measures}
+
+
+def pooled(answers: FoldAnswers) -> FoldAnswers:
+    """Return answers whose relative losses are those of all folds together, to first order.
+
+    In a fold of few rows the loss of the mean is far from that of all, and so is a ratio to it.
+    """
+
+    def relative(item: int) -> dict[str, np.ndarray]:
+        losses = answers.values(item, "mse")
+        whole = answers.values(item, "loss_of_mean")[0]
+        return {"relative_loss": 1.0 - explained_by_fold(losses, whole, answers.weight)}
+
+    return answers.with_values(relative)
 
 
 def fill_of(members: Members) -> np.ndarray:

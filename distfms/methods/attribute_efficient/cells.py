@@ -40,14 +40,6 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Names of a ridge and LightGBM on rows in full.
 FULL_RIDGE = "full_ridge"
 FULL_TREES = "full_lightgbm"
-#: What notes call models of what was observed.
-CALLED = {
-    NORMAL: "a normal model",
-    TREES: "LightGBM",
-    MIXED: "a mean of a linear model and LightGBM",
-    MEAN: "the mean of the target",
-    PAIRS: "a linear model of pairs",
-}
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,10 @@ from distfms.methods.attribute_efficient.candidates import (
     linear_of,
     measures_of,
     name_of,
+    pooled,
     predictor_of,
 )
-from distfms.methods.attribute_efficient.cells import CALLED, LINEAR, MIXED, TREES, Trees
+from distfms.methods.attribute_efficient.cells import LINEAR, MIXED, TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.learners import (
@@ -34,7 +35,7 @@ from distfms.methods.attribute_efficient.learners import (
 )
 from distfms.methods.attribute_efficient.lessons import curves, design_of, ends, lessons_of
 from distfms.methods.attribute_efficient.predictors import SideBySide
-from distfms.methods.attribute_efficient.procedure import LearningProcedure, on_rows
+from distfms.methods.attribute_efficient.procedure import on_rows
 from distfms.methods.frame.choose import best, chosen_without
 from distfms.methods.frame.contract import Finished, Job, Run
 from distfms.methods.frame.cross_validation import FoldWork
@@ -68,7 +69,7 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
     solved = Solved(procedure, statistics, train, train, paths)
     metrics = run.step("evaluate", lambda: evaluate(run, learner, solved))
     if metrics["candidate"] is not None:
-        solved = with_candidate(procedure, solved, metrics["candidate"])
+        solved = with_candidate(solved, metrics["candidate"])
     return Finished(
         selection=selection_of(learner, solved),
         **model_of(job, solved),
@@ -141,7 +142,9 @@ def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     validated = solved.on_folds(run, job, evaluate=by_rows)
     candidate = None
     if job.options.solver == "pairs":
-        solved, validated, candidate = with_chosen(run, solved.procedure, solved, validated)
+        solved, validated, candidate = with_chosen(run, solved, validated)
+    if validated is not None:
+        validated = pooled(validated)
     lessons = lessons_of(job.options, train, job.seed) if job.options.solver == "online" else []
     learned = learned_by_chains(run, job, train, lessons)
     judge = judge_of(job.options, train)
@@ -180,16 +183,16 @@ def classes_of(job: Job, train: Members, sums: Mapping[str, LossSums]) -> dict[s
 
 
 def with_chosen(
-    run: Run, procedure: LearningProcedure, solved: Solved, validated: FoldAnswers | None
+    run: Run, solved: Solved, validated: FoldAnswers | None
 ) -> tuple[Solved, FoldAnswers | None, int]:
     """Put the candidate that folds choose first, by its name; return also its number.
 
-    Of each fold is reported what all other folds choose. Without folds it is the first candidate
-    after the mean.
+    A note says what was chosen. Of each fold is reported what all other folds choose. Without folds
+    it is the first candidate after the mean.
     """
     candidates = candidates_of(solved.path, solved.train)
     if validated is None:
-        return with_candidate(procedure, solved, 1), None, 1
+        return with_candidate(solved, 1), None, 1
     losses = validated.values(0, "mse")
     number = best(losses, validated.weight)
     choices = chosen_without(losses, validated.weight)
@@ -197,34 +200,29 @@ def with_chosen(
     answers = [picked(first, choices)]
     answers += [picked(first, np.full_like(choices, n)) for n in alone_beside(candidates, number)]
     answers += [picked(answer, np.full_like(choices, -1)) for answer in compared]
-    note_choice(run, procedure, candidates[number], number)
-    solved = with_candidate(procedure, solved, number)
-    return solved, replace(validated, answers=tuple(answers)), number
-
-
-def note_choice(run: Run, procedure: LearningProcedure, chosen: Learned, number: int) -> None:
-    """Say what folds chose, where they had a choice that matters."""
+    share = candidates[number].share
     if number == 0:
         run.note(
             "In cross-validation no model is better than the mean of the target, which is what "
             "this model predicts. Use more rows, or more attributes of each."
         )
-    elif chosen.share > 0:
-        called = CALLED[name_of(chosen, number, procedure.linear)]
+    elif share > 0:
         run.note(
-            f"Chosen by cross-validation: {called}, in which LightGBM has "
-            f"a share of {percent(chosen.share)}."
+            f"Chosen by cross-validation: LightGBM makes {percent(share)} of each prediction, and "
+            "a linear model the rest."
         )
+    solved = with_candidate(solved, number)
+    return solved, replace(validated, answers=tuple(answers)), number
 
 
-def with_candidate(procedure: LearningProcedure, solved: Solved, number: int) -> Solved:
+def with_candidate(solved: Solved, number: int) -> Solved:
     """Return what was found with a candidate first, then linear model and LightGBM by themselves.
 
     All are by name; candidates have the numbers of `candidates_of`.
     """
     candidates = candidates_of(solved.path, solved.train)
     numbers = [number, *alone_beside(candidates, number)]
-    paths = {name_of(candidates[n], n, procedure.linear): candidates[n] for n in numbers}
+    paths = {name_of(candidates[n], n, solved.procedure.linear): candidates[n] for n in numbers}
     _, *compared = solved.paths
     paths |= {name: solved.paths[name] for name in compared}
     return replace(solved, paths=paths)

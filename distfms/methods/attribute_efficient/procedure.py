@@ -126,7 +126,8 @@ class LearningProcedure(Procedure):
         for features, target in held_out["rows"]():
             rows = JudgedRows(features.T, target[np.newaxis])
             sums = sums.merge(judge.of_rows(SideBySide(models), rows, len(budgets)))
-        return measures_of(judge, sums)
+        measures = measures_of(judge, sums)
+        return {**measures, "loss_of_mean": np.full_like(measures["mse"], sums.spread[0])}
 
     def n_operations(self) -> float:
         """Return about how many multiplications it takes to learn once."""

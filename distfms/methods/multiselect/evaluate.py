@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -114,20 +113,19 @@ class Evaluation:
         if self.validated is None:
             return None
         weight = self.validated.weight
-        losses = {}
-        means = {}
-        for number, name in enumerate(self.solved.paths):
-            losses[name] = self.validated.values(number, "projected_loss")[-1]
-            mean = float(over_folds(losses[name], weight).mean)
-            if not math.isnan(mean):
-                means[name] = mean
-        chosen = next(iter(losses))
-        least = min(means, key=means.__getitem__, default=chosen)
-        if not is_better(losses[least], losses[chosen], weight):
+        numbers = range(len(self.solved.paths))
+        losses = [self.validated.values(number, "projected_loss")[-1] for number in numbers]
+        chosen = losses[0]
+        means = over_folds(np.array(losses), weight).mean
+        least = int(np.argmin(np.nan_to_num(means, nan=np.inf)))
+        if not is_better(losses[least], chosen, weight):
             return None
-        gain = over_folds(losses[chosen] - losses[least], weight)
-        error = float(gain.standard_error)
-        return {"name": least, "gain": float(gain.mean), "standard_error": error}
+        gain = over_folds(chosen - losses[least], weight)
+        return {
+            "name": list(self.solved.paths)[least],
+            "gain": float(gain.mean),
+            "standard_error": float(gain.standard_error),
+        }
 
     def _on_folds(self, rule: int) -> FoldMeans | None:
         """Average the losses of a rule over the folds."""

@@ -13,9 +13,10 @@ import numpy as np
 from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.curves import points_of
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
+from distfms.methods.sequence.judged import LOSS_OF
 from distfms.methods.sequence.problem import Path
 from distfms.solve.costs import GroupCosts, longest_affordable, within
-from distfms.stats.base import explained, explained_by_fold, number_or_none, over_folds
+from distfms.stats.base import explained_by_fold, number_or_none, over_folds
 from distfms.stats.folds import FoldAnswers
 
 PLATEAU_START = 0.95
@@ -147,10 +148,18 @@ class SequenceCurve:
     def points(self) -> list[dict[str, Any]]:
         """Return the entries of ``metrics.json``, thinned."""
         kept = thinned(len(self.cost), MAX_POINTS)
-        scores = {}
-        for rows, measures in self.scores.items():
-            scores[rows] = {name: values[kept] for name, values in measures.items()}
-        return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
+        sizes = {"budget": self.cost[kept], "n_groups": self.n_groups[kept]}
+        return points_of(sizes, taken(self.scores, kept))
+
+
+def taken(
+    scores: Mapping[str, Mapping[str, np.ndarray]], places: np.ndarray
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return measures by rows at some places only."""
+    at_places = {}
+    for rows, measures in scores.items():
+        at_places[rows] = {name: values[places] for name, values in measures.items()}
+    return at_places
 
 
 def compared(curves: Mapping[str, SequenceCurve], oracles: Mapping[str, str]) -> dict[str, Any]:
@@ -331,7 +340,7 @@ def losses_on_folds(validated: FoldAnswers, item: int, share: str, n_targets: in
         unexplained = 1.0 - validated.values(item, share)
         if np.isfinite(unexplained).all():
             return unexplained
-    return validated.values(item, "mse" if share == "explained_variance" else "deviance")
+    return validated.values(item, LOSS_OF[share])
 
 
 def where_to_stop(
@@ -381,10 +390,7 @@ def honest_at_stop(
     for fold, (number, prefix) in enumerate(choices):
         losses[fold] = candidates[number].losses[prefix, fold]
         whole[fold] = candidates[number].losses[0, fold]
-    if share == "explained_deviance":
-        values = explained_by_fold(losses, whole, validated.weight)
-    else:
-        values = explained(losses, whole)
+    values = explained_by_fold(losses, whole, validated.weight)
     return entries_of(validated, share, values)
 
 

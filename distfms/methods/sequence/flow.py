@@ -26,6 +26,7 @@ from distfms.methods.sequence.evaluate import (
     honest_at_stop,
     kept_prefixes,
     losses_on_folds,
+    taken,
     timeliness,
     values_of,
     where_to_stop,
@@ -219,12 +220,8 @@ def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceC
             "test": scores.curves.get(("test", name), {}),
         }
         prefixes = path.fitted
-        fitted = dict[str, dict[str, np.ndarray]]()
-        for rows, values_of_rows in measures.items():
-            fitted[rows] = {}
-            for key, values in values_of_rows.items():
-                fitted[rows][key] = values[prefixes]
         costs = path.curve_cost[prefixes]
+        fitted = taken(measures, prefixes)
         curves[name] = SequenceCurve(path.groups, prefixes, costs, fitted, share)
     return curves
 

@@ -19,7 +19,13 @@ from distfms.methods.sequence.choice import CLASS_MEASURES
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
 from distfms.methods.sequence.fits import Key, Search, by_passes, with_trees
-from distfms.methods.sequence.judged import PrefixScores, are_of_one_class, measures_of, pooled
+from distfms.methods.sequence.judged import (
+    LOSS_OF,
+    PrefixScores,
+    are_of_one_class,
+    measures_of,
+    pooled,
+)
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
@@ -204,6 +210,13 @@ class Learner(ABC):
         """Return the measures of models of prefixes; see `judged.measures_of`."""
         return measures_of(self.judge, sums, self.data.class_shares)
 
+    def pooled(self, answers: FoldAnswers) -> FoldAnswers:
+        """Return answers whose shares are those of all folds together; see `judged.pooled`."""
+        # Several targets have no common unit, in which their losses could be added up.
+        if len(self.data.form.roles.target) > 1:
+            return answers
+        return pooled(answers, self.procedure.share)
+
     def judged_here(
         self,
         models: PrefixModels,
@@ -224,7 +237,7 @@ class ByStatistics(Learner):
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate points of a grid; within a step."""
-        return on_statistics(self.run, self.data, work)
+        return self.pooled(on_statistics(self.run, self.data, work))
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
@@ -246,25 +259,24 @@ class ByStatistics(Learner):
                 curves[rows, name] = path.held_out(members["moments"])
         if not self.needs_rows:
             return Scores(curves, folds, self.judged(others))
-        by_unit = {} if folds is None else folds.by_unit()
-        of_folds = dict[Any, Asked]()
-        for unit, answer in by_unit.items():
-            fold, _ = unit
-            of_folds[unit] = (_models_in(answer), [fold])
-        measures, sums = self.measured(self.on_rows(models.paths), {**of_folds, **others})
-        for unit in by_unit:
-            measures[unit] = self.measures_of(sums[unit])
-        both = {}
-        for key, exact in {**curves, **by_unit}.items():
+        asked = dict(others)
+        if folds is not None:
+            for item, of_folds in enumerate(folds.answers):
+                for fold, answer in zip(folds.folds, of_folds, strict=True):
+                    asked[fold, item] = (_models_in(answer), [fold])
+        measures, sums = self.measured(self.on_rows(models.paths), asked)
+        for key, exact in curves.items():
             # What statistics tell too is exact; it comes first.
-            both[key] = {**exact, **measures[key], **exact}
-        if folds is None:
-            return Scores(both, None, sums)
-        answers = []
-        for number in range(len(folds.answers)):
-            of_item = [both[fold, number] for fold in folds.folds]
-            answers.append(tuple(of_item))
-        return Scores(both, replace(folds, answers=tuple(answers)), sums)
+            curves[key] = {**exact, **measures[key], **exact}
+        if folds is not None:
+            answers = []
+            for item, of_folds in enumerate(folds.answers):
+                both = []
+                for fold, exact in zip(folds.folds, of_folds, strict=True):
+                    both.append({**exact, **self.measures_of(sums[fold, item]), **exact})
+                answers.append(tuple(both))
+            folds = replace(folds, answers=tuple(answers))
+        return Scores(curves, folds, sums)
 
 
 def _models_in(answer: Answer) -> LinearModels:
@@ -328,7 +340,7 @@ class ByRows(Learner):
         """
         fitting = procedure.scored_at(np.array(budgets))
         paths = self._without_folds([(fitting, fitting.rules[0])])
-        name = "mse" if fitting.family == "gaussian" else "deviance"
+        name = LOSS_OF[fitting.share]
         of_folds = []
         for (fold, _), path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
@@ -394,7 +406,7 @@ class ByRows(Learner):
             held_out = {name: part.folds[unit[0]] for name, part in members}
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
             answers[unit] = work.answer(fold, unit[1])
-        return pooled(work.arranged(answers))
+        return self.pooled(work.arranged(answers))
 
 
 def on_statistics(run: Run, data: SequenceData, work: FoldWork) -> FoldAnswers:

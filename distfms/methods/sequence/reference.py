@@ -14,6 +14,7 @@ from distfms.methods.frame.judge import LossSums
 from distfms.methods.frame.read import spans_of
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
+from distfms.methods.sequence.judged import LOSS_OF
 from distfms.methods.sequence.learners import Learner, Scores
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
@@ -122,36 +123,33 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     rows = data.rows
     assert rows is not None
     features = tuple(range(len(data.plan.roles.features)))
-    numbers = [fold.number for fold in learner.folds()]
+    folds = [fold.number for fold in learner.folds()]
     section = learner.job.inputs.section
     has_held_out = bool(section.test or learner.job.inputs.test)
-    if has_held_out or not numbers or data.form.options.model == TREES:
-        numbers = [HELD_OUT, *numbers]
+    needs_whole = has_held_out or not folds or data.form.options.model == TREES
+    numbers = [HELD_OUT, *folds] if needs_whole else folds
     tasks = [(features, number) for number in numbers]
     grown = run.map(tree_fit(data, to_sample=True), tasks, _WHAT)
     models: dict[int, Grown] = dict(zip(numbers, grown, strict=True))
     spans = spans_of(data.plan)
-    loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
-    entries = list[dict[str, Any]]()
-    of_folds = []
-    weights = []
-    all_folds = LossSums()
-    for number, model in models.items():
-        if number == HELD_OUT:
-            continue
-        sums = learner.judged_here(model.beside_null(spans), [number], data)
-        measures = learner.measures_of(sums)
-        entries.append({"fold": number, **_last(measures)})
-        of_folds.append(measures[loss])
-        weights.append(sums.weight)
-        all_folds = all_folds.merge(sums)
-    losses = np.array(of_folds).reshape(-1, 2).T
-    if loss == "deviance" and entries:
-        shares = explained_by_fold(losses[1], losses[0], weights)
-        for entry, explained in zip(entries, shares, strict=True):
-            entry["explained_deviance"] = number_or_none(explained)
-    groups = data.form.groups
+    share = learner.procedure.share
     whole = models.get(HELD_OUT)
+    losses = np.empty((2, len(folds)))
+    weights = np.empty(len(folds))
+    entries = list[dict[str, Any]]()
+    all_folds = LossSums()
+    for place, number in enumerate(folds):
+        sums = learner.judged_here(models[number].beside_null(spans), [number], data)
+        measures = learner.measures_of(sums)
+        losses[:, place] = measures[LOSS_OF[share]]
+        weights[place] = sums.weight
+        entries.append({"fold": number, **_last(measures)})
+        all_folds = all_folds.merge(sums)
+    if entries:
+        shares = explained_by_fold(losses[1], losses[0], weights)
+        for entry, explained in zip(entries, shares.tolist(), strict=True):
+            entry[share] = number_or_none(explained)
+    groups = data.form.groups
     n_trees = [model.n_trees for model in models.values()]
     return Reference(
         n_train=len(rows.fold) if whole is None else whole.n_rows,
@@ -159,7 +157,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         folds=entries,
         whole_model=whole.beside_null(spans) if whole and has_held_out else None,
         losses=losses[1],
-        weights=np.array(weights),
+        weights=weights,
         whole=float(np.average(losses[0], weights=weights)) if entries else 1.0,
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
         fitted={(features, number): model.text for number, model in models.items()},

@@ -202,7 +202,7 @@ def test_models_are_fitted_where_costs_end():
 @pytest.mark.parametrize(
     ("loss", "n_rows", "told"),
     [(1.0, 2000, ""), (100.0, 2000, "About 88 of 2,000"), (100.0, 400, "About 19 of 400"),
-     (20.0, 100, "")],
+     (15.0, 400, "")],
 )  # fmt: skip
 def test_a_few_rows_that_decide_about_the_deviance_are_told(loss, n_rows, told):
     losses = np.r_[np.ones(n_rows - 10), np.full(10, loss)]

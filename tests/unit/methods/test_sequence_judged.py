@@ -31,13 +31,13 @@ def answers(*of_folds):
 
 def test_a_fold_with_little_to_explain_counts_for_little():
     folds = answers(answer([0.01, 0.001]), answer([1.0, 1.01]))
-    mean = pooled(folds).means(0, "explained_deviance").mean
+    mean = pooled(folds, "explained_deviance").means(0, "explained_deviance").mean
     assert mean == pytest.approx([0.0, 1.0 - 1.011 / 1.01])
 
 
 def test_rows_of_one_class_tell_nothing_of_models():
     folds = answers(answer([0.1, 0.0], 1.0), answer([0.1, 0.01], 1.0))
-    of_folds = pooled(folds).values(0, "explained_deviance")
+    of_folds = pooled(folds, "explained_deviance").values(0, "explained_deviance")
     np.testing.assert_array_equal(of_folds, np.zeros((2, 2)))
 
 
