@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from distfms.data.files.age import remember
@@ -21,9 +20,10 @@ from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import Inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.spec import DataSection, expanded
+from distfms.spec import DataSection, LongForm, expanded
 from distfms.store.kept import KEPT
 from distfms.store.places import Location
+from distfms.store.remote import RemotePath
 
 
 @dataclass(frozen=True)
@@ -41,46 +41,42 @@ class Origin:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Where the files of a job are, and what is known where these are not the user's own.
-
-    `roles` are those of columns. Where there are no `fingerprints` and `notes`, those of the files
-    count.
-    """
-
-    path: Any
-    storage_options: Mapping[str, Any]
-    test_path: Any = None
-    unlabelled_path: Any = None
-    roles: Mapping[str, Any] = field(default_factory=dict)
-    fingerprints: tuple[str, ...] = ()
-    notes: tuple[str, ...] | None = None
-    source: str | None = None
-
-
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tuple[Inputs, Origin]:
     """Open the data of a job; converted files are kept below ``root``, beside all runs.
 
     The section of the inputs has the roles that columns of embedded or converted data have.
     """
     copies = Copies(root / KEPT, spec.output.cache_bytes, say)
-    stored = _stored(spec.data, spec.seed, copies)
-    section = spec.data.model_copy(update=stored.roles)
-    open_rows = partial(_open, section, spec.partition_rows, copies, stored.storage_options)
-    if section.builtin is None:
-        opened = open_rows(stored.path)
-    else:
+    section = spec.data
+    path = expanded(section.path)
+    options = expanded(section.storage_options)
+    origin = Origin(())
+    if section.builtin is not None:
         say(f"Embedded data: {section.builtin}")
+        entry = builtin_entry(section.builtin)
+        origin = Origin((), source="")
+        roles: dict[str, Any] = {"target": section.target or (entry.target,)}
+        section = section.model_copy(update={**roles, "id": section.id or entry.id})
+    elif section.long is not None:
+        path, origin = _long_rows(section, section.long, spec.seed, copies)
+        roles = {"target": (section.long.target,), "id": section.long.object}
+        section = section.model_copy(update=roles)
+    open_rows = partial(_open, section, spec.partition_rows, copies)
+    if section.builtin is not None:
         opened = builtin_dataset(section, spec.partition_rows)
+    elif isinstance(path, RemotePath):
+        # Where the converted files are, the way to the storage is that of the output.
+        opened = open_rows(str(path), path.storage_options)
+    else:
+        opened = open_rows(path, options)
     test, unlabelled = (
-        None if path is None else open_rows(path, opened)
-        for path in (stored.test_path, stored.unlabelled_path)
+        None if other is None else open_rows(expanded(other), options, opened)
+        for other in (section.test_path, section.unlabelled_path)
     )
     if test is not None:
         _refuse_overlap(opened, test)
+    notes = origin.notes if section.long else opened.notes
     train = opened
-    notes = opened.notes if stored.notes is None else stored.notes
     by_age = False
     if spec.retrain is not None:
         forgetting = spec.retrain.forget
@@ -96,8 +92,12 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> tu
     kept = {file.name for file in train.files}
     forgotten = [file.name for file in opened.files if file.n_rows and file.name not in kept]
     fingerprints = [data.fingerprint for data in (opened, test, unlabelled) if data is not None]
-    of_files = stored.fingerprints or tuple(fingerprints)
-    origin = Origin(of_files, notes, tuple(forgotten), stored.source)
+    origin = replace(
+        origin,
+        fingerprints=origin.fingerprints or tuple(fingerprints),
+        notes=notes,
+        forgotten=tuple(forgotten),
+    )
     return Inputs(train, test, section, unlabelled, by_age), origin
 
 
@@ -115,8 +115,8 @@ def _open(
     section: DataSection,
     max_rows: int,
     copies: Copies,
-    storage_options: Mapping[str, Any],
     path: Any,
+    storage_options: Mapping[str, Any],
     like: Dataset | None = None,
 ) -> Dataset:
     """Open data; what does not tell its types is read `like` other data."""
@@ -150,30 +150,17 @@ def _refuse_two_readings(dataset: Dataset, time: str) -> None:
         )
 
 
-def _stored(section: DataSection, seed: int, copies: Copies) -> _Stored:
-    """Find the files of a job; those of judgments in long form are made first."""
+def _long_rows(
+    section: DataSection, form: LongForm, seed: int, copies: Copies
+) -> tuple[Location, Origin]:
+    """Convert judgments in long form; return the folder, and where they come from."""
     options = expanded(section.storage_options)
-    path = expanded(section.path)
-    unlabelled_path = expanded(section.unlabelled_path)
-    if section.builtin is not None:
-        entry = builtin_entry(section.builtin)
-        roles = {"target": section.target or (entry.target,), "id": section.id or entry.id}
-        return _Stored(path, options, None, unlabelled_path, roles, source="")
-    if section.long is None:
-        return _Stored(path, options, expanded(section.test_path), unlabelled_path)
-    labels_path = expanded(section.long.labels)
-    files = list_files(path, options)
+    labels_path = expanded(form.labels)
+    files = list_files(expanded(section.path), options)
     labels = list_files(labels_path, options) if labels_path else ()
-    folder, counts = converted(files, section.long, labels=labels, seed=seed, copies=copies)
-    return _Stored(
-        str(folder),
-        # Where the converted files are, the way to the storage is that of the output.
-        {} if isinstance(folder, Path) else folder.storage_options,
-        roles={"target": (section.long.target,), "id": section.long.object},
-        fingerprints=tuple(digest(*map(file_version, f)) for f in (files, labels) if f),
-        notes=tuple(_left_out(counts)),
-        source=files[0].path,
-    )
+    folder, counts = converted(files, form, labels=labels, seed=seed, copies=copies)
+    fingerprints = tuple(digest(*map(file_version, f)) for f in (files, labels) if f)
+    return folder, Origin(fingerprints, tuple(_left_out(counts)), source=files[0].path)
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:
