@@ -223,7 +223,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         try:
             with open_binary(locate(path)) as file:
                 saved = decode(file.read())
-            spec, names, n_examples = saved["spec"], saved["names"], saved["n_examples"]
+            spec = saved["spec"]
+            names = saved["names"]
+            n_examples = saved["n_examples"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} holds no session: name a file that `save` wrote.") from error
         self._require_spec(spec, f"The state in {path}")

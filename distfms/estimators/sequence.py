@@ -74,10 +74,9 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         self.family_ = selection["family"]
         self.criterion_ = selection["criterion"]
         self.sequence_ = list(model.groups)
-        self.groups_ = {
-            group: tuple(model.feature_names[c] for c in columns)
-            for group, columns in zip(model.groups, model.columns, strict=True)
-        }
+        self.groups_ = {}
+        for group, columns in zip(model.groups, model.columns, strict=True):
+            self.groups_[group] = tuple(model.feature_names[c] for c in columns)
         self.costs_ = selection["costs"]
         values = [step["explained_variance"] for step in selection["sequence"]]
         self.explained_variance_ = np.array([0.0, *values])

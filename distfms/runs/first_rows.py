@@ -29,12 +29,14 @@ def remarks(inputs: Inputs, columns: Sequence[str]) -> list[str]:
     """
     section = inputs.section
     texts = _texts(section, inputs.train.schema, columns)
-    notes = [
-        f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
-        "in `features`."
-        for name in index_columns(inputs.train.schema)
-        if name not in columns and not any(fnmatchcase(name, glob) for glob in section.exclude)
-    ]
+    notes = []
+    for name in index_columns(inputs.train.schema):
+        is_excluded = any(fnmatchcase(name, glob) for glob in section.exclude)
+        if name not in columns and not is_excluded:
+            notes.append(
+                f"The column {name!r} is the index of a pandas frame and is not used. To use it, "
+                "name it in `features`."
+            )
     if not texts:
         return notes
     batches = inputs.train.reader.each_batch(

@@ -252,10 +252,11 @@ def _preset(top: TopKeys, content: Mapping[str, Any]) -> dict[str, dict[str, Any
     if top.preset is None or not all(isinstance(section, Mapping) for section in sections.values()):
         return {}
     paper = load_method(top.method).paper(sections[top.method], sections["data"])
-    return {
-        section: {key: value for key, value in values.items() if key not in sections[section]}
-        for section, values in paper.items()
-    }
+    preset = {}
+    for section, values in paper.items():
+        left_out = values.keys() - sections[section].keys()
+        preset[section] = {key: value for key, value in values.items() if key in left_out}
+    return preset
 
 
 def _hint(key: str, keys: Sequence[str], method: str) -> str:

@@ -250,12 +250,11 @@ def _column(name: str, values: pa.Array) -> Column:
     unit = ""
     if is_text:
         values = values.cast(pa.string())
-        numbers, wrong = read_numbers(values)
         codes = pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py()
         texts = NumberTexts.of(values)
-        n_values = n - numbers.null_count - texts.n_bounds
-        if not wrong.true_count and 2 * n_values > n and not codes:
-            values = numbers
+        are_numbers = texts.decimals and not texts.n_odd and not codes
+        if are_numbers and 2 * (texts.n_numbers - texts.n_bounds) > n:
+            values, _ = read_numbers(values)
             is_text = False
             as_numbers = True
             unit = texts.unit

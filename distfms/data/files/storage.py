@@ -38,7 +38,7 @@ _TABLES = {
 _PIECE_BYTES = 2**22
 
 #: Beginnings of names that are passed over: of hidden files, and of the locks of open workbooks.
-_PASSED_OVER = ("_", ".", "~$")
+_PASSED_OVER = re.compile(r"(?:^|/)(?:_|\.|~\$)")
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -160,9 +160,7 @@ def _refuse_table(root: Location, entries: Iterable[File]) -> None:
 
 
 def _visible(entries: Iterable[File]) -> list[File]:
-    return [
-        e for e in entries if not any(part.startswith(_PASSED_OVER) for part in e.name.split("/"))
-    ]
+    return [entry for entry in entries if not _PASSED_OVER.search(entry.name)]
 
 
 def _glob(pattern: Location) -> tuple[Location, list[File]]:
@@ -170,7 +168,8 @@ def _glob(pattern: Location) -> tuple[Location, list[File]]:
     root = pattern
     below = list[str]()
     while _GLOB_CHARACTERS.search(str(root)):
-        root, below = root.parent, [root.name, *below]
+        below.insert(0, root.name)
+        root = root.parent
     for folder in ("_delta_log", ".hoodie", "metadata"):
         entries = places.files_below(root / folder)
         _refuse_table(root, [replace(entry, name=f"{folder}/{entry.name}") for entry in entries])

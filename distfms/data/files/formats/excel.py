@@ -61,7 +61,7 @@ def _sheets(stream: Any) -> list[Sheet]:
         ) from error
     sheets = []
     for name, cells in tables:
-        rows = [[_value(cell) for cell in row] for row in cells]
+        rows = [list(map(_value, row)) for row in cells]
         filled = [number for number, row in enumerate(rows) if any_value(row)]
         if filled:
             sheets.append(Sheet(name, rows[filled[0] : filled[-1] + 1], filled[0] + 1))
