@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from distfms import __version__
+from distfms.data.files.formats.base import FORMS
 from distfms.methods.frame.contract import Inputs
 from distfms.runs.events import Recorder
 from distfms.runs.folder import (
@@ -64,7 +65,7 @@ def facts_of(prepared: Prepared) -> tuple[dict[str, Any], bytes]:
     spec = prepared.spec
     described = describe_inputs(prepared.job.inputs)
     forms = prepared.job.inputs.train.forms
-    content = {"inputs": described.pop("inputs"), "forms": forms.content() if forms else None}
+    content = {"inputs": described.pop("inputs"), "forms": forms and FORMS.dump_python(forms)}
     inputs = encode_json(content)
     facts = {
         "schema": SCHEMA_VERSION,

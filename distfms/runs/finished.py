@@ -16,7 +16,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from distfms.data.files.formats.base import Forms
+from distfms.data.files.formats.base import FORMS, Forms
 from distfms.data.files.frames import FrameForms
 from distfms.errors import DistfmsError, SpecError, checked_budget, shown
 from distfms.methods import METHODS, load_method
@@ -127,7 +127,7 @@ class RunFiles:
     def forms(self) -> Forms | None:
         """Return how text of the training data was read."""
         content = self._read()["forms"]
-        return Forms.parsed(content) if content else None
+        return FORMS.validate_python(content) if content else None
 
     def frame_forms(self) -> FrameForms:
         """Return how columns of frames are read for the model."""

@@ -250,9 +250,8 @@ def _column(name: str, values: pa.Array) -> Column:
     unit = ""
     if is_text:
         values = values.cast(pa.string())
-        codes = pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py()
         texts = NumberTexts.of(values)
-        are_numbers = texts.decimals and not texts.n_odd and not codes
+        are_numbers = texts.decimals and not texts.n_odd and not texts.has_codes
         if are_numbers and 2 * (texts.n_numbers - texts.n_bounds) > n:
             values, _ = read_numbers(values)
             is_text = False

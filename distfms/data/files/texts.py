@@ -53,14 +53,15 @@ class NumberTexts:
 
     `decimals` are the marks with which all those that are numbers can be read, the point first;
     `marks` are the points and commas that occur, `is_plain` is whether there are no others and no
-    `unit`. Other texts are `GAPS`, or odd. `n_bounds` of the numbers are bounds, and `bound` is the
-    first of them.
+    `unit`; `has_codes` is whether some begin with a zero that a number would lose. Other texts are
+    `GAPS`, or odd. `n_bounds` of the numbers are bounds, and `bound` is the first of them.
     """
 
     decimals: str
     marks: str
     unit: str
     is_plain: bool
+    has_codes: bool
     n_numbers: int
     n_gaps: int
     n_odd: int
@@ -84,6 +85,7 @@ class NumberTexts:
         ]
         marks = [mark for mark in ".," if pc.any(pc.match_substring(numbers, mark)).as_py()]
         is_plain = pc.all(pc.match_substring_regex(numbers, _PLAIN)).as_py()
+        has_codes = pc.any(pc.match_substring_regex(plain, r"^0\d+$")).as_py()
         unit = units[fits[0]][0] if fits else ""
         n_gaps = _is_gap(plain).true_count
         n_odd = len(plain) - plain.null_count - n_numbers - n_gaps
@@ -93,6 +95,7 @@ class NumberTexts:
             marks="".join(marks),
             unit=unit,
             is_plain=bool(is_plain) and not len(bounds),
+            has_codes=bool(has_codes),
             n_numbers=n_numbers,
             n_gaps=n_gaps,
             n_odd=n_odd,
@@ -118,9 +121,8 @@ def nearly_numbers(name: str, texts: pa.Array) -> str:
     plain = trimmed(texts).drop_null()
     numbers = NumberTexts.of(plain)
     n = len(plain)
-    is_code = pc.any(pc.match_substring_regex(plain, r"^0\d+$")).as_py()
     n_values = numbers.n_numbers - numbers.n_bounds
-    if not n or is_code or n_values < _MOSTLY * n or n_values < 2:
+    if not n or numbers.has_codes or n_values < _MOSTLY * n or n_values < 2:
         return ""
     is_number = pc.or_(*(_parts(plain, decimal).is_valid() for decimal in ".,"))
     odd = plain.filter(pc.invert(is_number))

@@ -1,5 +1,4 @@
 import gzip
-import json
 import os
 import shutil
 
@@ -9,6 +8,7 @@ import pytest
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats import csv
+from distfms.data.files.formats.base import FORMS
 from distfms.data.files.formats.copies import Copies
 from distfms.errors import DataError
 
@@ -201,7 +201,7 @@ def test_what_late_rows_tell(put, opened, monkeypatch):
 def test_new_data_are_read_as_other_data_were(put, opened, tmp_path):
     put("1.csv", "code,price,day,n\n01,$5,04/20/2024,1\nX,$7,04/05/2024,2\n")
     forms = opened().forms
-    forms = type(forms).parsed(json.loads(json.dumps(forms.content())))
+    forms = FORMS.validate_json(FORMS.dump_json(forms))
     (tmp_path / "new.csv").write_text("n,day,price,code\n1.5,05/03/2024,$2,10\n")
     dataset = open_dataset(tmp_path / "new.csv", copies=Copies(tmp_path / "copies"), forms=forms)
     results = rows(dataset)

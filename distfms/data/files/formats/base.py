@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -36,16 +36,6 @@ class Forms:
     times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keeps_na: tuple[str, ...] = ()
 
-    def content(self) -> dict[str, Any]:
-        """Return what `parsed` reads."""
-        return asdict(self)
-
-    @classmethod
-    def parsed(cls, content: Mapping[str, Any]) -> Forms:
-        """Return forms from their `content`, by way of JSON too."""
-        forms: Forms = TypeAdapter(cls).validate_python(content)
-        return forms
-
     def of(self, names: Collection[str]) -> Forms:
         """Return the forms of some columns."""
         return replace(
@@ -66,6 +56,10 @@ class Forms:
             times={**other.times, **self.times},
             keeps_na=self.keeps_na + other.keeps_na,
         )
+
+
+#: Forms to and from JSON and what it holds.
+FORMS = TypeAdapter(Forms)
 
 
 def with_fractions(schema: pa.Schema, name: str) -> pa.Schema | None:

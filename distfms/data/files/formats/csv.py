@@ -19,7 +19,7 @@ import pyarrow.csv as pv
 from pyarrow import ArrowInvalid
 from pydantic import TypeAdapter
 
-from distfms.data.files.formats.base import Format, Forms, MisfitError, with_fractions
+from distfms.data.files.formats.base import FORMS, Format, Forms, MisfitError, with_fractions
 from distfms.data.files.formats.csv_columns import FACTS, NA, NULLS, Columns, Facts, time_forms
 from distfms.data.files.texts import NumberForm, numbers_of, read_times, trimmed
 
@@ -67,7 +67,6 @@ class Dialect:
 
 
 _DIALECTS = TypeAdapter(Dialect)
-_FORMS = TypeAdapter(Forms)
 
 
 def _schema(stream: Any) -> pa.Schema:
@@ -145,7 +144,7 @@ def _settled(
                 kinds[name] = "int64"
         fields = [(name, pa.type_for_alias(kinds[name])) for name in schema.names]
         read_as = replace(columns.forms, numbers=columns.written).of(schema.names)
-        content = {_DIALECT: schema.metadata[_DIALECT], _COLUMNS: _FORMS.dump_json(read_as)}
+        content = {_DIALECT: schema.metadata[_DIALECT], _COLUMNS: FORMS.dump_json(read_as)}
         settled.append(pa.schema(fields, content))
     return settled, columns.forms
 
@@ -235,7 +234,7 @@ def _loosened(schema: pa.Schema, name: str) -> pa.Schema | None:
     if not pa.types.is_float64(schema.field(name).type) or name in forms.numbers:
         return with_fractions(schema, name)
     loosened = replace(forms, numbers={**forms.numbers, name: NumberForm(forms.decimal)})
-    return schema.with_metadata({**schema.metadata, _COLUMNS: _FORMS.dump_json(loosened)})
+    return schema.with_metadata({**schema.metadata, _COLUMNS: FORMS.dump_json(loosened)})
 
 
 def notes(schema: pa.Schema) -> list[str]:
@@ -258,7 +257,7 @@ def _dialect_of(schema: pa.Schema) -> Dialect:
 
 
 def _forms_of(schema: pa.Schema) -> Forms:
-    return _FORMS.validate_json(schema.metadata[_COLUMNS])
+    return FORMS.validate_json(schema.metadata[_COLUMNS])
 
 
 # --- what a file is like --------------------------------------------------------------------------
@@ -360,5 +359,5 @@ FORMAT = Format(
     settle=_settled,
     loosened=_loosened,
     notes=notes,
-    version=5,
+    version=6,
 )

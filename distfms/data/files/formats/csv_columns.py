@@ -88,7 +88,7 @@ class Facts:
             bool(number_texts.n_gaps or number_texts.n_bounds) and not is_native,
             (bool(number_texts.n_odd) or not number_texts.decimals) and not is_native,
             number_texts.is_plain,
-            _has_codes(kind, values),
+            number_texts.has_codes or _are_large(kind, values),
             is_bit,
             time_forms(values, _TIMES) if pa.types.is_string(kind) else (),
             **gaps,
@@ -142,10 +142,8 @@ class Facts:
         return self.is_plain and self.units == ("",) and self.marks in ("", decimal)
 
 
-def _has_codes(kind: pa.DataType, values: pa.Array) -> bool:
-    """Return whether some values are codes of digits, of which a number would lose some."""
-    if pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py():
-        return True
+def _are_large(kind: pa.DataType, values: pa.Array) -> bool:
+    """Return whether whole values are read as floats, which would lose digits."""
     is_whole = pc.match_substring_regex(values, r"^[+-]?\d+$")
     return str(kind) == "double" and bool(pc.all(is_whole).as_py())
 
