@@ -72,7 +72,8 @@ def percent(share: Any, decimals: int | None = None) -> str:
         return MISSING
     if decimals is None:
         is_near_end = 0 < abs(exact) < 0.1 or 0.9 < exact < 1
-        decimals = 1 if is_near_end and not _is_whole_percent(exact) else 0
+        is_whole = abs(100 * exact - round(100 * exact)) < 0.05
+        decimals = 1 if is_near_end and not is_whole else 0
     return f"{fixed(100 * exact, decimals)}%"
 
 
@@ -90,10 +91,6 @@ def interval(share: Any, error: Any) -> str:
     middle = fixed(100 * exact, decimals)
     half_width = fixed(100 * spread, decimals)
     return f"{middle}{_NO_BREAK}±{_NO_BREAK}{half_width}%"
-
-
-def _is_whole_percent(share: float) -> bool:
-    return abs(100 * share - round(100 * share)) < 0.05
 
 
 def n_bytes(value: float) -> str:

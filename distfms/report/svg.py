@@ -154,11 +154,11 @@ class Scale:
         limits: tuple[float | None, float | None] = (None, None),
     ) -> Self:
         """Cover values with a margin; a limit that is given stands instead."""
-        least = 1.0 / _LARGEST if log else -_LARGEST
         finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
-        numbers = [min(max(value, least), _LARGEST) for value in finite] or [1.0]
-        low = _even(min(numbers), log)
-        high = _even(max(numbers), log)
+        largest = math.log10(_LARGEST) if log else _LARGEST
+        numbers = [max(-largest, min(_even(v, log), largest)) for v in finite or [1.0]]
+        low = min(numbers)
+        high = max(numbers)
         size = max(abs(low), abs(high))
         room = max(margin * (high - low), 1e-9 * size) if low < high else 0.05 * size
         room = room if room > 1.0 / _LARGEST else 0.5

@@ -164,15 +164,6 @@ def digest(path: Location) -> str:
     return result.hexdigest()
 
 
-def intact(path: Location, sha256: str) -> bool:
-    """Whether a file or folder is there and is what the manifest vouches for."""
-    with places.reading(path):
-        try:
-            return digest(path) == sha256
-        except FileNotFoundError:
-            return False
-
-
 def encode(name: str, content: Any) -> bytes:
     """Bytes of a file by the ending of its name: ``.json``, ``.npz`` or text.
 
@@ -300,7 +291,11 @@ class RunFolder:
 
     def is_intact(self, entry: StageEntry) -> bool:
         """Return whether the files of a finished step are what it wrote."""
-        return all(intact(self.path / name, sha256) for name, sha256 in entry.files.items())
+        with places.reading(self.path):
+            try:
+                return entry.files == {name: digest(self.path / name) for name in entry.files}
+            except FileNotFoundError:
+                return False
 
     def write_files(self, files: Mapping[str, Any]) -> dict[str, str]:
         """Write files, if the fence allows; return the sha256 of each.

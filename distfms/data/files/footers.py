@@ -101,7 +101,9 @@ def is_stored(filesystem: Any, path: str, version: str) -> bool:
     seen = _seen(path, version)
     state = current_state(filesystem, path)
     if seen.state != state:
-        if _version(*state[:2], _footer_digest(_footer_of(filesystem, path))) != version:
+        size, stamp, _ = state
+        footer = _footer_digest(_footer_of(filesystem, path))
+        if f"{size}:{stamp}:{footer}" != version:
             return False
         seen.state = state
     return True
@@ -130,10 +132,6 @@ class _Known:
 # Parsed footers take about 1 kB for each column of each row group.
 _seen = lru_cache(maxsize=2**12)(lambda path, version: _Known())
 _parsed = lru_cache(maxsize=4)(lambda path, version: _Known())
-
-
-def _version(n_bytes: int, stamp: str, footer: str) -> str:
-    return f"{n_bytes}:{stamp}:{footer}"
 
 
 def _footer_digest(footer: bytes) -> str:

@@ -179,8 +179,9 @@ class Columns:
         times: dict[str, tuple[str, ...]] = {}
         for name, facts in common.items():
             kind = _kind(facts, decimal)
-            if (known_kind := forms.types.get(name)) is not None:
-                kind = _as_known(known_kind, kind)
+            known_kind = forms.types.get(name, kind)
+            if known_kind not in _NUMBERS or kind != "double":  # as of numbers of another file
+                kind = known_kind
             types[name] = kind
             if kind == "double" and name in forms.numbers:
                 written[name] = forms.numbers[name]
@@ -248,11 +249,6 @@ def _kind(facts: Facts, decimal: str) -> str:
     if has_numbers or len(kinds) > 1:
         return "string"
     return kinds.pop()
-
-
-def _as_known(known_kind: str, kind: str) -> str:
-    """Return the type of a column whose type is known, as of numbers of another file."""
-    return "double" if known_kind in _NUMBERS and kind == "double" else known_kind
 
 
 #: Facts of columns by name, to and from JSON.
