@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self, TextIO
 
 from distfms.engine.memory import counted, format_bytes
@@ -58,12 +59,11 @@ FREQUENT = frozenset({"unit", "task", "pool_step"})
 class _Throttle:
     """Whether it is time for another line of a kind."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._last_s: dict[str, float] = {}
 
     def due(self, kind: str, *, in_any_case: bool = False) -> bool:
-        now_s = self._clock()
+        now_s = monotonic()
         if in_any_case or now_s - self._last_s.get(kind, -math.inf) >= _INTERVAL_S:
             self._last_s[kind] = now_s
             return True
@@ -80,11 +80,9 @@ def _ends_pass(event: Event) -> bool:
 class TextLog:
     """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere."""
 
-    def __init__(
-        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._throttle = _Throttle(clock)
+        self._throttle = _Throttle()
         self._throttle.due("unit")  # the first line comes after a while
         self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
 
@@ -145,9 +143,9 @@ class JsonLog:
     #: Events stand for the lines that people would read, which need not be said as well.
     tells_events = True
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._throttle = _Throttle(clock)
+        self._throttle = _Throttle()
         self._run: str | None = None
         self._stage: str | None = None
         self._told_failure = False

@@ -35,10 +35,11 @@ def parsed(stream):
 # --- for people ---------------------------------------------------------------------------------
 
 
-def test_a_line_every_few_seconds_and_the_last_one():
+def test_a_line_every_few_seconds_and_the_last_one(monkeypatch):
     stream = io.StringIO()
     now = iter([0.0, 0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
-    log = TextLog(stream, clock=lambda: next(now))
+    monkeypatch.setattr("distfms.runs.events.monotonic", now.__next__)
+    log = TextLog(stream)
     for done in (1, 2, 3, 4, 5):
         log(unit(done, cached=done // 3))
     log(unit(9, cached=1))
