@@ -244,33 +244,21 @@ def _column(name: str, values: pa.Array) -> Column:
         return Column(name, "time", n, values.null_count, excluded="holds dates or times")
     if not (is_number(values.type) or is_categorical(values.type) or pt.is_null(values.type)):
         return Column(name, "other", n, values.null_count, excluded=f"holds {values.type}")
-    is_text = is_categorical(values.type)
-    as_numbers = False
-    nearly = ""
-    unit = ""
-    if is_text:
+    column = Column(name, "number", 0, 0)
+    if is_categorical(values.type):
         values = values.cast(pa.string())
         texts = NumberTexts.of(values)
         are_numbers = texts.decimals and not texts.n_odd and not texts.has_codes
         if are_numbers and 2 * (texts.n_numbers - texts.n_bounds) > n:
             values, _ = read_numbers(values)
-            is_text = False
-            as_numbers = True
-            unit = texts.unit
+            column = replace(column, as_numbers=True, unit=texts.unit)
         else:
-            nearly = nearly_numbers(name, values)
+            column = replace(column, kind="text", nearly=nearly_numbers(name, values))
     observed = values.drop_null()
     distinct = observed.unique()
     levels = sorted(distinct.to_pylist()) if len(distinct) <= _LEVELS else []
-    column = Column(
-        name,
-        "text" if is_text else "number",
-        len(distinct),
-        values.null_count,
-        tuple(levels),
-        as_numbers=as_numbers,
-        nearly=nearly,
-        unit=unit,
+    column = replace(
+        column, n_levels=len(distinct), n_missing=values.null_count, levels=tuple(levels)
     )
     return _doubts(column, observed, n)
 

@@ -249,7 +249,10 @@ def settled_types(
     for name, types in by_name.items():
         if len(types) == 1:
             continue
-        valued = {text: kind for text, kind in types.items() if not _lacks_values(kind)}
+        valued = dict(types)
+        for text, kind in types.items():
+            if pat.is_null(kind.value_type if is_list(kind) else kind):
+                del valued[text]
         if len(valued) > 1 and valued.keys() != _NUMBERS:
             valued = {
                 text: kind
@@ -261,11 +264,6 @@ def settled_types(
         elif len(valued) == 1:
             settled[name] = plain_type(*valued.values())
     return settled
-
-
-def _lacks_values(kind: pa.DataType) -> bool:
-    """Return whether a type is that of a column without a value, or of lists without any."""
-    return pat.is_null(kind) or (is_list(kind) and pat.is_null(kind.value_type))
 
 
 def _has_values(
