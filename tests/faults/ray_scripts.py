@@ -72,12 +72,15 @@ def wait_until_known(nodes: list[str]) -> None:
 
 
 @contextmanager
-def pool_off_the_head(executor: RayExecutor, shards: list[Any]) -> Iterator[Any]:
-    """A pool of two on nodes that work: on a busy machine Ray may still put one on the head."""
-    seats = {node["NodeID"] for node in executor.session.living_nodes()}
+def pool_off_the_head(address: str, shards: list[Any]) -> Iterator[Any]:
+    """A pool of two on nodes that work: on a busy machine Ray may still put one on the head.
+
+    Each attempt has an executor of its own, as one keeps its actors for the next pool.
+    """
     while True:
-        with executor.pool(2) as pool:
+        with RayExecutor(address, timeout_s=2.0) as executor, executor.pool(2) as pool:
             pool.start(pool_tasks.build, shards)
+            seats = {node["NodeID"] for node in executor.session.living_nodes()}
             if seats.issuperset(pool.step(own_node)):
                 yield pool
                 return
@@ -162,21 +165,19 @@ def nodes_and_head_lost(folder: str) -> dict[str, Any]:
     (Path(folder) / "pass").mkdir()
     tickets = engine_tasks.tickets(Path(folder) / "pass", N_UNITS)
     shards = pool_tasks.shards(Path(folder), 4)
-    with (
-        cluster(3, from_head=True) as (made, _),
-        RayExecutor(made.address, timeout_s=2.0) as executor,
-    ):
-        with pool_off_the_head(executor, shards) as pool:
+    units = [Unit(str(ticket.index), ticket, 100) for ticket in tickets]
+    with cluster(3, from_head=True) as (made, _):
+        with pool_off_the_head(made.address, shards) as pool:
             pool.step(pool_tasks.walk, (3, None))
             walked = pool.step(pool_tasks.walk, (3, pool_tasks.Mishap(3, "node")))
             counts = vars(pool.counts)
-        units = [Unit(str(ticket.index), ticket, 100) for ticket in tickets]
-        reduction = map_reduce(units, node_killed_on_three, engine_tasks.concatenate, executor)
-        with executor.pool(1, attempts=2) as pool:
-            pool.start(float, ["0.5"])
-            pool.step(doze)
-            made.head_node.kill_gcs_server(False)
-            headless = told(lambda: [pool.step(doze) for _ in range(60)])
+        with RayExecutor(made.address, timeout_s=2.0) as executor:
+            reduction = map_reduce(units, node_killed_on_three, engine_tasks.concatenate, executor)
+            with executor.pool(1, attempts=2) as pool:
+                pool.start(float, ["0.5"])
+                pool.step(doze)
+                made.head_node.kill_gcs_server(False)
+                headless = told(lambda: [pool.step(doze) for _ in range(60)])
     return {
         "walked": [w.tobytes().hex() for w in walked],
         "counts": counts,
