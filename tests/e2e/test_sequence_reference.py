@@ -62,7 +62,6 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
     folder = run(rows, tmp_path, TARGETS[family], sequence={"family": family})
     found, (_, frame) = content(folder, "metrics.json")["reference"], rows
     parts = assign_parts(frame["id"].to_numpy(), n_folds=3, test=0.25, seed=0)
-    n_train = np.count_nonzero(parts != 3)
     y = frame[TARGETS[family]].to_numpy(float)
     X = frame[list("abcd")].to_numpy()
     objective = {"logistic": "binary", "softmax": "multiclass", "poisson": "poisson"}
@@ -84,7 +83,7 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
     all_train = np.flatnonzero(parts != 3)
     losses = []
     nulls = []
-    for fold in (0, 1, 2, 3):
+    for fold in range(4):
         train = (parts != fold) & (parts != 3)
         own = np.concatenate([np.flatnonzero(train & (parts == p)) for p in range(3)])
         model = lightgbm.train(parameters, lightgbm.Dataset(X[own], y[own]))
@@ -100,9 +99,10 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
     of_folds, of_null = np.array([losses, nulls])[:, :3]
     left = of_folds @ sizes / (of_null @ sizes)
     expected[:3] = 1 - left - (of_folds - left * of_null) / np.average(of_null, weights=sizes)
-    entries = [*found["folds"], found["test"]]
-    assert [entry[share] for entry in entries] == pytest.approx(expected, rel=1e-6)
-    assert (found["n_trees"], found["n_train"]) == (20, n_train)
+    assert [entry[share] for entry in (*found["folds"], found["test"])] == pytest.approx(
+        expected, rel=1e-6
+    )
+    assert (found["n_trees"], found["n_train"]) == (20, len(all_train))
 
 
 def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_path):

@@ -46,7 +46,7 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     """Read a method's section whose options are to be tuned; raises SpecError as `parse_section`.
 
     An option that has to be given, or is chosen by itself, and is tuned instead has the first of
-    its values, until one is chosen.
+    its values, until one is chosen; a number of things has the greatest, which holds the others.
     """
     if content is not None and not isinstance(content, Mapping):
         return parse_section(method.Options, content, method.name)
@@ -57,8 +57,9 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
         if field is None or name in options:
             continue
         if field.is_required() or field.default == "auto":
-            options[name] = values[0]
-            tried[name] = f"tune.grid.{name}[0]"
+            are_counts = all(isinstance(value, int) for value in values)
+            options[name] = max(values) if are_counts else values[0]
+            tried[name] = f"tune.grid.{name}[{values.index(options[name])}]"
     with _as_tried(method.name, tried):
         return parse_section(method.Options, options, method.name)
 
@@ -86,8 +87,9 @@ def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: i
     content = options.model_dump(mode="json")
     grid = {}
     for name, values in tune.grid.items():
-        places = enumerate(values)
-        grid[name] = tuple(_read(method, content, name, place, value) for place, value in places)
+        grid[name] = tuple(
+            _read(method, content, name, place, value) for place, value in enumerate(values)
+        )
     for point in grid_points(grid):
         try:
             parse_section(method.Options, {**content, **point}, method.name)
@@ -174,15 +176,14 @@ class Compared:
         DataError
             If no point has a number on every fold.
         """
-        losses = -self.values if self.higher_is_better else self.values
-        weights = np.array(self.on_folds.weight)
-        chosen = rule(losses, weights)
+        sign = -1.0 if self.higher_is_better else 1.0
+        weights = self.on_folds.weight
+        chosen = rule(sign * self.values, np.array(weights))
         means = over_folds(self.values, weights)
         is_whole = means.n_known == self.values.shape[1]
         mean = np.where(is_whole, means.mean, np.nan)
         error = np.where(is_whole, means.standard_error, np.nan)
-        signed = -mean if self.higher_is_better else mean
-        least = int(np.argmin(np.where(is_whole, signed, np.inf)))
+        least = int(np.nanargmin(sign * mean))
         entries = []
         for number, point in enumerate(self.points):
             entry = {
@@ -243,8 +244,10 @@ def rule_in_turn(
     points: Sequence[Point], tuned: Collection[str], left_open: LeftOpen | None, among: Rule
 ) -> Rule:
     """Return the rule that chooses what points with the same tuned options leave open, first."""
-    if left_open is None or not tuned:
-        return among if left_open is None else left_open.rule(points)
+    if left_open is None:
+        return among
+    if not tuned:
+        return left_open.rule(points)
     groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
         key = options_text({name: point[name] for name in tuned})
@@ -257,7 +260,7 @@ def rule_in_turn(
     return InTurn(tuple(numbers), tuple(within), among)
 
 
-def _without(point: Point, names: Collection[str]) -> Point:
+def _without(point: Mapping[str, Any], names: Collection[str]) -> Point:
     return {name: value for name, value in point.items() if name not in names}
 
 
@@ -312,11 +315,8 @@ def tuned_in_words(job: Job) -> str:
 def candidates_in_words(job: Job) -> str:
     """Return what folds choose from where the spec leaves it open."""
     tuned = () if job.tune is None else job.tune.grid
-    grids = []
-    for grid in job.candidates(job.options):
-        untuned = {name: values for name, values in grid.items() if name not in tuned}
-        if untuned:
-            grids.append(untuned)
+    untuned = [_without(grid, tuned) for grid in job.candidates(job.options)]
+    grids = [grid for grid in untuned if grid]
     if not grids:
         return "none: the spec says all"
     n_candidates = sum(len(grid_points(grid)) for grid in grids)

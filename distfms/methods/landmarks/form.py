@@ -104,11 +104,14 @@ def _check(form: LandmarkForm) -> None:
 
 def check_tried(name: str, tried: Job, first: Job) -> None:
     """Refuse more landmarks than there are: all such are the same point."""
+    if name not in ("landmarks", "keep"):
+        return
     most = (tried if name == "keep" else first).form.most_landmarks
-    if name in ("landmarks", "keep") and (getattr(tried.options, name) or 0) > most:
+    number = getattr(tried.options, name) or 0
+    if number > most:
         raise SpecError(
-            f"`landmarks.{name}` is {getattr(tried.options, name)}, but there are {most} "
-            "landmarks to try. Set `landmarks.landmarks` to the largest number to try."
+            f"`landmarks.{name}` is {number}, but there are {most} "
+            "landmarks. Raise their number in the section `landmarks`, or leave it out there."
         )
 
 
