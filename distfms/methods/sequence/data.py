@@ -125,6 +125,13 @@ class SequenceData:
             return None
         return sample
 
+    def gaps_among(self, columns: np.ndarray) -> list[int]:
+        """Return the places, among these columns, of those of which values are missing."""
+        missing = self.statistics["counts"].train().missing_by_source(self.plain)
+        by_source = self.plan.column_groups
+        with_gaps = list(chain(*(by_source[name] for name in missing)))
+        return np.flatnonzero(np.isin(columns, with_gaps)).tolist()
+
     @cached_property
     def least_scale(self) -> np.ndarray | None:
         """The deviation below which each column (D,) counts as constant.

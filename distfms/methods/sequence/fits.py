@@ -56,7 +56,10 @@ def by_passes(
     between fits: so a search has both the order and its models, and all searches share passes.
     """
     procedure = next(iter(searches.values())).procedure
-    design = guided = GlmDesign(procedure.family, procedure.n_outputs, whole.scaling)
+    has_folds = any(search.fold >= 0 for search in searches.values())
+    gaps = data.gaps_among(whole.scaling.kept) if has_folds else ()
+    design = GlmDesign(procedure.family, procedure.n_outputs, whole.scaling, gaps=gaps)
+    guided = design
     n_passes = 0
 
     def sums(models: list[GlmModel]) -> list[Sums]:
@@ -117,7 +120,8 @@ def passes_over(
         return GlmReader(data.form.source(data.plan, *dataset), design, outcome)
 
     if data.memory is None:
-        with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
+        n_values = data.plan.n_columns + len(design.gaps) + 1
+        with Passes(run, reader, n_values, design.n_outputs) as make_pass:
             yield make_pass
         return
     of_all = reader(run.inputs.train, False)

@@ -110,7 +110,6 @@ def sequence_glm(
     budget: float | None = None,
     seed: int = 0,
     gains: Sequence[float] | None = None,
-    tol: float = TOLERANCE,
 ) -> Fitting[GlmFits]:
     """Put the groups of a problem in order for anytime prediction, asking for passes.
 
@@ -122,7 +121,7 @@ def sequence_glm(
     `budget` the groups are the best set for it by score tests at the null model, and one model is
     fitted. For other options see `greedy.sequence`.
     """
-    fits = GlmFits(problem, view, tol)
+    fits = GlmFits(problem, view)
     yield from fits.begin()
     if budget is not None:
         path = best_set(fits.squared_loss(), budget, max_groups)
@@ -180,11 +179,11 @@ def guide_of(problem: SequenceProblem, view: View) -> Fitting[GlmDesign]:
     fits = GlmFits(problem, view, _ROUGH)
     yield from fits.begin()
     whole = yield from fits.fit(0, np.arange(len(problem.gram)))
-    sums = yield replace(view.model(whole.weights), with_hessian=True)
+    model = view.model(whole.weights)
+    sums = yield replace(model, with_hessian=True)
     hessian = sums["hessian"] / sums["weight"]
-    slope = view.sums(sums)["gradient"] / sums["weight"]
-    guide = hessian, hessian @ whole.weights - slope
-    return replace(view.design, guide=guide)
+    slope = sums["gradient"] / sums["weight"]
+    return replace(view.design, guide=(hessian, hessian @ model.weights - slope))
 
 
 def _by_gradients(
@@ -251,7 +250,7 @@ class GlmFits:
 
     problem: SequenceProblem
     view: View
-    tol: float
+    tol: float = TOLERANCE
     kept: list[_Fit] = field(default_factory=list)
     #: Mean loss at the last model, and its whole gradient without the ridge, where these are known.
     at_last: tuple[float, np.ndarray] | None = None
@@ -286,8 +285,9 @@ class GlmFits:
     def fit(self, n_groups: int, support: np.ndarray) -> Fitting[_Fit]:
         """Fit the columns of some groups, which are independent.
 
-        The first fit to all rows begins where the guide says, if there is one, others at the last
-        model.
+        The first begins where the guide says, if there is one, others at the last model. The rows
+        of a fold have a part in the guide: fits without it end so near the minimum that this does
+        not show.
         """
         from scipy.linalg import cho_solve
 
@@ -318,8 +318,7 @@ class GlmFits:
         factor = self._factor(active)
         start = last[active]
         at_start = penalised(start, *self.at_last) if self.at_last else None
-        # Models without a fold must not begin at what its rows say: ends are loose.
-        if guide is not None and len(self.kept) == 1 and self.view.left_out < 0:
+        if guide is not None and len(self.kept) == 1:
             guided = cho_solve((factor, False), guide[1][active])
             at_guided = yield from objective(guided)
             # Where the loss is far from quadratic a guide leads astray.

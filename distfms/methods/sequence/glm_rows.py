@@ -19,8 +19,8 @@ _CHUNK_VALUES = 1 << 19
 class GlmRows:
     """Rows as generalised linear models see them.
 
-    `values` (d, n) are standardised columns, without the constant ones, 0 where a value is missing;
-    `response` is (P, n), or (n,) for class numbers; `weight` (n,); `fold` (n,).
+    `values` (d, n) are those of the columns of a `GlmDesign` but the intercept; `response` is
+    (P, n), or (n,) for class numbers; `weight` (n,); `fold` (n,).
     """
 
     values: np.ndarray
@@ -43,15 +43,19 @@ class GlmModel:
 
 @dataclass(frozen=True, eq=False)
 class GlmDesign:
-    """What stays the same over all passes: family, number of outputs P, scaling of the columns.
+    """What stays the same over all passes: family, number of outputs P, and the columns.
 
-    The `guide` of fits, where there is one, is what `guide_of` returns.
+    These are the standardised columns that are not constant, 0 where a value is missing; then, of
+    those at the places `gaps` among them, 1 where a value is there and 0 where it is missing; then
+    the intercept. So every view can take missing values for the mean of its own rows. The `guide`
+    of fits, where there is one, is what `guide_of` returns.
     """
 
     family: str
     n_outputs: int
     scaling: Scaling
     guide: tuple[np.ndarray, np.ndarray] | None = None
+    gaps: Sequence[int] = ()
 
     @property
     def kind(self) -> Family:
@@ -61,12 +65,16 @@ class GlmDesign:
     def rows(
         self, features: np.ndarray, response: np.ndarray, weight: np.ndarray, fold: np.ndarray
     ) -> GlmRows:
-        """Standardise features (D, n) into memory of their own, and check the response."""
+        """Make the columns of features (D, n) in memory of their own, and check the response."""
         kept = self.scaling.kept
-        values = features[kept]
-        values -= self.scaling.mean[kept][:, np.newaxis]
-        values /= self.scaling.scale[kept][:, np.newaxis]
-        np.copyto(values, 0.0, where=np.isnan(values))
+        n_kept = len(kept)
+        values = features[np.append(kept, kept[list(self.gaps)])]
+        is_there = ~np.isnan(values[n_kept:])
+        values[n_kept:] = is_there
+        standardised = values[:n_kept]
+        standardised -= self.scaling.mean[kept][:, np.newaxis]
+        standardised /= self.scaling.scale[kept][:, np.newaxis]
+        np.copyto(standardised, 0.0, where=np.isnan(standardised))
         self.kind.require(response)
         return GlmRows(values, np.array(response, dtype=np.float64), np.array(weight), fold)
 
@@ -133,8 +141,14 @@ class View:
         self.left_out = left_out
         whole = design.scaling
         columns = scaling.kept
+        n_whole = len(whole.kept)
         scale = scaling.scale[columns, np.newaxis]
-        self._places = np.append(np.searchsorted(whole.kept, columns), len(whole.kept))
+        self._n_design = n_whole + len(design.gaps) + 1
+        self._places = np.searchsorted(whole.kept, columns)
+        # What says whether a value is there: the intercept, where all are.
+        is_there = np.full(n_whole, self._n_design - 1)
+        is_there[list(design.gaps)] = np.arange(n_whole, self._n_design - 1)
+        self._is_there = is_there[self._places]
         self._ratio = whole.scale[columns, np.newaxis] / scale
         self._shift = (whole.mean - scaling.mean)[columns, np.newaxis] / scale
         self.guide = None
@@ -145,9 +159,11 @@ class View:
 
     def model(self, weights: np.ndarray) -> GlmModel:
         """Return what a pass evaluates for weights on these columns."""
-        whole = np.zeros((len(self.design.scaling.kept) + 1, weights.shape[1]))
-        whole[self._places[:-1]] = weights[:-1] * self._ratio
-        whole[-1] = weights[-1] + (self._shift * weights[:-1]).sum(axis=0)
+        slopes = weights[:-1]
+        whole = np.zeros((self._n_design, weights.shape[1]))
+        whole[self._places] = slopes * self._ratio
+        whole[-1] = weights[-1]
+        np.add.at(whole, self._is_there, slopes * self._shift)
         return GlmModel(whole, self.left_out)
 
     def sums(self, of_design: Sums) -> Sums:
@@ -156,7 +172,6 @@ class View:
         return Sums({**of_design.arrays, "gradient": gradient})
 
     def _turned(self, gradient: np.ndarray) -> np.ndarray:
-        """Return a gradient (d + 1, …) by the columns of the design as one by these columns."""
-        slopes = gradient[self._places]
-        intercept = slopes[-1:]
-        return np.vstack((self._ratio * slopes[:-1] + self._shift * intercept, intercept))
+        """Return a gradient by the columns of the design, the first axis, as one by these."""
+        slopes = self._ratio * gradient[self._places] + self._shift * gradient[self._is_there]
+        return np.vstack((slopes, gradient[-1:]))

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
-from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmFits, sequence_glm
+from distfms.methods.sequence.glm import Fitting, GlmFits, sequence_glm
 from distfms.methods.sequence.glm_rows import View
 from distfms.methods.sequence.greedy import BY_STATISTICS, best_set, sequence
 from distfms.methods.sequence.linear_path import SequencePath
@@ -46,8 +46,6 @@ LARGER_RIDGES = tuple(ridge for ridge in RIDGES if ridge > FIRST_RIDGES[0])
 
 #: Name among the statistics of a fold of a path that was found before, and its measures there.
 FOUND = "found"
-#: How much larger the gradient may be where a fit on a fold ends.
-_OF_FOLDS = 1000.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge", "least_scale")
 
@@ -140,9 +138,8 @@ class SequenceProcedure(Procedure):
         # Where trees take the models' place, only gradients ask for these.
         asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
         ladder = self.ladder if asks else Ladder(())
-        tol = TOLERANCE * (1.0 if view.left_out < 0 else _OF_FOLDS)
         options = self._options(problem, rule)
-        return sequence_glm(problem, view, ladder, budget=rule.budget, tol=tol, **options)
+        return sequence_glm(problem, view, ladder, budget=rule.budget, **options)
 
     def _options(self, problem: SequenceOutline, rule: OrderRule) -> dict[str, Any]:
         # Groups of constant columns are not in the problem.
