@@ -128,9 +128,9 @@ class Folded(Generic[S]):
         """Return the statistic of all training rows."""
         return merge_tree(self.folds)
 
-    def train_without(self, fold: int) -> S:
-        """Return the statistic of all training rows but those of one fold of two or more."""
-        return merge_tree([part for f, part in enumerate(self.folds) if f != fold])
+    def train_without(self, *folds: int) -> S:
+        """Return the statistic of all training rows but those of some folds."""
+        return merge_tree([part for f, part in enumerate(self.folds) if f not in folds])
 
     def merge(self, later: Folded[S]) -> Folded[S]:
         """Merge part by part; the numbers of folds are the same."""

@@ -22,7 +22,8 @@ SECTIONS = {"multiselect": {"budget": 6}, "attribute_efficient": {"attributes_pe
 CANDIDATES = {
     "multiselect": "5 folds × 19 candidates, up to 95 fits: algorithm nothing; ridge 0 | "
     "algorithm full, lasso; ridge 30, 10, 3, 1, 0.3, 0.1, 0.01, 0.001, 0",
-    "sequence": "5 folds × 28 candidates, up to 140 fits: model linear; ridge 1000, ",
+    "sequence": "5 folds and 10 pairs of them × 28 candidates, up to 420 fits: "
+    "model linear; ridge 1000, ",
     "landmarks": "5 folds × 10 candidates, up to 50 fits: similarity constant | similarity linear",
     "attribute_efficient": "5 folds × 6 candidates, up to 30 fits: model mean | model linear; ",
 }
@@ -167,6 +168,6 @@ def test_what_a_grid_sets_is_no_candidate(tmp_path):
     job = prepare(default_spec("sequence", tmp_path)).job
     tuned = replace(job, tune=TuneSection(grid={"ridge": (0.1, 1.0)}))
     assert candidates_in_words(tuned) == (
-        "5 folds × 4 candidates, up to 20 fits: model linear | model linear; splines 5 | "
-        "model lightgbm; criterion fr, gain"
+        "5 folds and 10 pairs of them × 4 candidates, up to 60 fits: model linear | "
+        "model linear; splines 5 | model lightgbm; criterion fr, gain"
     )

@@ -61,14 +61,12 @@ def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
 
 
 def losses_on_folds(columns, points, rule):
-    """Losses of folds at points of a curve and of the mean, from the rows; sizes of folds."""
+    """Losses on fold j without j and k at each point, (3, 3, M), from the rows; sizes of folds."""
     literal = LiteralRows(columns)
-    by_fold = []
-    nulls = []
-    sizes = []
-    for fold in range(3):
+    losses = np.empty((3, 3, len(points)))
+    for fold, other in np.ndindex(3, 3):
         held_out = literal.parts == fold
-        keep = ~literal.test
+        keep = ~literal.test & (held_out | (literal.parts != other))
         train = LiteralRows(columns)
         train.X = literal.X[keep]
         train.y = literal.y[keep]
@@ -76,12 +74,13 @@ def losses_on_folds(columns, points, rule):
         X, Y, *_ = train.split(inner)
         found = literal_sequence(rule, X, Y, literal.groups, literal.cost, 1e-5)
         spent = np.cumsum(found.costs)
-        within = [int((spent <= point["budget"] + 1e-9).sum()) for point in points]
-        nulls.append(np.mean((train.y[inner] - train.y[~inner].mean()) ** 2))
-        shares = [explained(train, inner, found.order[:k]) for k in within]
-        by_fold.append((1 - np.array(shares)) * nulls[-1])
-        sizes.append(inner.sum())
-    return np.array(by_fold), np.array(nulls), np.array(sizes) / sum(sizes)
+        null = np.mean((train.y[inner] - train.y[~inner].mean()) ** 2)
+        for place, point in enumerate(points):
+            within = int((spent <= point["budget"] + 1e-9).sum())
+            share = explained(train, inner, found.order[:within])
+            losses[fold, other, place] = (1 - share) * null
+    sizes = np.array([np.sum(literal.parts == fold) for fold in range(3)])
+    return losses, sizes / sizes.sum()
 
 
 def test_a_group_lasso_is_of_the_squared_loss(mixed_data, tmp_path):
@@ -107,12 +106,13 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
     metrics = content(mixed_run, "metrics.json")
     for rule in ("omp", "fr"):
         points = curve(metrics, rule)
-        losses, nulls, share = losses_on_folds(mixed_columns, points, rule)
-        mean = 1 - share @ losses / (share @ nulls)
+        of_pairs, share = losses_on_folds(mixed_columns, points, rule)
+        losses = of_pairs[range(3), range(3)]
+        mean = 1 - share @ losses / (share @ losses[:, 0])
         validation = [p["validation"]["explained_variance"] for p in points]
         np.testing.assert_allclose(validation, mean, rtol=1e-9, atol=1e-12)
 
-    def fewest(folds):
+    def fewest(losses, folds):
         """The fewest groups within one standard error, paired by fold, of the best mean."""
         part = share[folds] / share[folds].sum()
         best = int((part @ losses[folds]).argmin())
@@ -121,9 +121,11 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
         error = np.sqrt(len(folds) / (len(folds) - 1) * squares.sum(axis=0))
         return int(np.argmax(part @ more <= error)), best
 
-    (first, best), stop = fewest([0, 1, 2]), metrics["stop"]
-    others = [fewest([f for f in range(3) if f != fold])[0] for fold in range(3)]
-    honest = losses[[0, 1, 2], others]
+    (first, best), stop = fewest(losses, [0, 1, 2]), metrics["stop"]
+    # The others choose by models that did not learn from the fold that reports.
+    others = [fewest(of_pairs[:, k], [j for j in range(3) if j != k])[0] for k in range(3)]
+    honest = losses[range(3), others]
+    nulls = losses[:, 0]
     left = share @ honest / (share @ nulls)
     of_folds = metrics["folds_at_stop"]
     assert [own["fold"] for own in of_folds] == [0, 1, 2]

@@ -44,7 +44,7 @@ def test_linear_models_are_found_by_one_pass_few_searches_and_few_fits(tmp_path,
     for module in list(sys.modules.values()):
         if getattr(module, "sequence", None) is search:
             monkeypatch.setattr(module, "sequence", counted_search)
-    folder = run(linear_rows(), tmp_path)
+    folder = run(linear_rows(1_200), tmp_path)  # not few
     assert content(folder, "manifest.json")["passes"] == 1
     assert len(searches) <= 18
     assert len(fits) <= 12

@@ -373,6 +373,8 @@ class Job:
     candidates : callable
         What folds choose from where options leave it open: options → grids like that of `tune`,
         the simplest first. Empty where nothing is left open.
+    n_pairs : int
+        Pairs of folds without which candidates are fitted, too.
     passes : tuple of int, or None
         Fewest and most passes over the rows; None for most where fits decide how many.
     form : Any
@@ -398,6 +400,7 @@ class Job:
     nested: str | None = None
     for_actors: Callable[..., Mapping[str, float]] = lambda n_tried=1: {}
     candidates: Callable[[Any], Sequence[Grid]] = lambda options: ()
+    n_pairs: int = 0
     passes: tuple[int, int | None] = (1, None)
     form: Any = None
 

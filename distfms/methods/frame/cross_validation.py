@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations, permutations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,7 +45,7 @@ class Fold:
     train: Members
     held_out: Members
     number: int = -1
-    _made: dict[Hashable, Any] = field(default_factory=dict, init=False)
+    _made: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, make: Callable[[], M]) -> M:
         """Return what `make` returned for this key, which several items of the fold share."""
@@ -132,6 +133,21 @@ class FoldWork:
             fold = self.fold(statistics, number)
             if fold is not None:
                 yield fold
+
+    def pairs(self, statistics: Bundle) -> Iterator[tuple[Fold, int]]:
+        """Make each fold beside what is left without it and another, and that one's number.
+
+        The two of a pair share what is made once. Where nothing can be learned there is none.
+        """
+        members = statistics.members.items()
+        for pair in combinations(range(self.n_folds), 2):
+            train = {name: part.train_without(*pair) for name, part in members}
+            made = dict[Hashable, Any]()
+            if not self.learnable(train):
+                continue
+            for number, other in permutations(pair):
+                held_out = {name: part.folds[number] for name, part in members}
+                yield Fold(train, held_out, number, made), other
 
     def answer(self, fold: Fold, item: int) -> Answer:
         """Evaluate an item on a fold; the answer also has the size of the fold."""

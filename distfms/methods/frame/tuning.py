@@ -323,8 +323,10 @@ def candidates_in_words(job: Job) -> str:
     listed = " | ".join(_grid_in_words(grid) for grid in grids)
     if job.n_folds < 2:
         return f"{n_candidates:,}, without folds: {listed}"
-    n_fits = n_candidates * job.n_folds
-    return f"{job.n_folds} folds × {n_candidates:,} candidates, up to {n_fits:,} fits: {listed}"
+    n_fits = n_candidates * (job.n_folds + job.n_pairs)
+    pairs = f" and {job.n_pairs} pairs of them" if job.n_pairs else ""
+    folds = f"{job.n_folds} folds{pairs}"
+    return f"{folds} × {n_candidates:,} candidates, up to {n_fits:,} fits: {listed}"
 
 
 def passes_in_words(job: Job) -> str:

@@ -182,17 +182,14 @@ class AnytimePredictor:
         intercept = models.intercept[number]
         n_features = len(feature_names)
         n_targets = len(intercept)
-        weight = statistics.weight
         columns = [position[self.feature_names[c]] for c in used]
         columns += range(n_features, n_features + n_targets)
         fill = models.fill[used]
         means = np.concatenate((fill, intercept + fill @ weights))
-        moments, sums = moments_about(means, columns, statistics)
+        moments, _ = moments_about(means, columns, statistics)
         contrast = np.concatenate((-weights, np.eye(n_targets)))
-        mse = np.diagonal(contrast.T @ moments @ contrast) / weight
-        target_means = sums[len(used) :] / weight
-        variance = np.diagonal(moments)[len(used) :] / weight
-        variance = variance - target_means**2
+        mse = np.diagonal(contrast.T @ moments @ contrast) / statistics.weight
+        variance = statistics.variance()[n_features:]
         r2 = float("nan")
         if np.all(variance > 0):
             r2 = float(1 - np.mean(mse / variance))

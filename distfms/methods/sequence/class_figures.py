@@ -10,17 +10,12 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.frame.judge import LossSums
-from distfms.methods.sequence.choice import (
-    CLASS_MEASURES,
-    Candidate,
-    chosen_on_other_folds,
-    told_by_other_folds,
-)
+from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.form import NO_FOLDS
 from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores
 from distfms.methods.sequence.problem import Path
-from distfms.methods.sequence.ridge_choice import chooses_ridge, rivals_of
+from distfms.methods.sequence.ridge_choice import chooses_ridge
 from distfms.stats.base import number_or_none
 from distfms.stats.classification import at_threshold, best_threshold, class_report, sampling_error
 from distfms.stats.folds import FoldAnswers
@@ -40,11 +35,12 @@ def report_of(
     models: Models,
     scores: Scores,
     stop: Mapping[str, Any],
-    candidate: Candidate | None,
+    candidates: Sequence[Candidate],
 ) -> dict[str, Any]:
     """Judge the model where predictions stop: note where few rows decide, report the classes.
 
-    Each fold is judged by what the other folds spend, which it did not choose.
+    Each fold is judged by what the other folds spend on the chosen kind, the first of the
+    candidates that they choose from, if they choose at all.
     """
     data, options = learner.data, learner.job.options
     if options.family == "gaussian":
@@ -57,7 +53,7 @@ def report_of(
     asked = dict[Any, tuple[Path, int, Sequence[int]]]()
     if rows != "validation":
         asked[rows, name] = (path, path.affordable(spent), learner.parts[rows])
-    spent_of = spent_without_folds(learner, path, scores.folds, stop, candidate)
+    spent_of = spent_without_folds(learner.procedure.grid(path), scores.folds, candidates)
     for (fold, number), path_without in models.of_folds.items():
         if number == rule:
             prefix = path_without.affordable(spent_of.get(fold, spent))
@@ -85,15 +81,9 @@ def report_of(
     report["sampling_error"] = sampling_error(counts, sums_of[rows].n_rows)
     report["folds"] = []
     if scores.folds is not None:
-        on_folds = [learner.judge.measures(of_folds[fold]) for fold in scores.folds.folds]
-        honest = dict[str, np.ndarray]()
-        for name in CLASS_MEASURES:
-            honest[name] = np.array([measures[name][-1] for measures in on_folds])
-        if candidate is not None and stop["rule"] == "one_standard_error":
-            candidates = [candidate, *rivals_of(data, candidate)]
-            honest = told_by_other_folds(candidates, scores.folds.weight, honest)
-        for place, fold in enumerate(scores.folds.folds):
-            entry = {name: number_or_none(honest[name][place]) for name in CLASS_MEASURES}
+        for fold in scores.folds.folds:
+            measures = learner.judge.measures(of_folds[fold])
+            entry = {name: number_or_none(measures[name][-1]) for name in ("auroc", "accuracy")}
             report["folds"].append({"fold": fold, **entry})
     if data.class_weights is None:
         return {"classes": report}
@@ -105,19 +95,14 @@ def report_of(
 
 
 def spent_without_folds(
-    learner: Learner,
-    path: Path,
-    folds: FoldAnswers | None,
-    stop: Mapping[str, Any],
-    candidate: Candidate | None,
+    costs: np.ndarray, folds: FoldAnswers | None, candidates: Sequence[Candidate]
 ) -> dict[int, float]:
-    """Return what all folds but one spend on the chosen kind, by fold.
+    """Return what all folds but one spend on the first of the candidates, by fold.
 
-    Empty where folds did not choose where to stop.
+    `costs` are those of its prefixes. Empty where folds did not choose where to stop.
     """
-    if folds is None or candidate is None or stop["rule"] != "one_standard_error":
+    if folds is None or not candidates:
         return {}
-    costs = learner.procedure.grid(path)  # that of no group first
-    choices = chosen_on_other_folds([candidate], folds.weight)
-    spent = [float(costs[prefix]) for _, prefix in choices]
+    choices = chosen_on_other_folds(candidates[:1], folds.weight)
+    spent = [costs[prefix] for _, prefix in choices]
     return dict(zip(folds.folds, spent, strict=True))

@@ -48,8 +48,6 @@ class SequenceData:
         What boosted trees gain by each group, without the rows of a fold (−1: of none).
     rivals : sequence of Candidate
         What the chosen kind of models was chosen among, beside itself.
-    fitted : mapping of (tuple of int, int) to str
-        Boosted trees that are known already, by their features and the fold without which they are.
     ridges : Ridges, optional
         What folds say of ridges, where one was chosen.
     sample : Sample, optional
@@ -64,7 +62,6 @@ class SequenceData:
     step: str = "statistics"
     gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     rivals: Sequence[Candidate] = ()
-    fitted: Mapping[tuple[tuple[int, ...], int], str] = field(default_factory=dict)
     ridges: Any = None
     sample: Sample | None = None
 

@@ -16,8 +16,8 @@ from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.judged import LOSS_OF
 from distfms.methods.sequence.problem import Path
 from distfms.solve.costs import GroupCosts, longest_affordable, within
-from distfms.stats.base import explained_by_fold, number_or_none, over_folds
-from distfms.stats.folds import FoldAnswers
+from distfms.stats.base import explained_by_fold, over_folds
+from distfms.stats.folds import Answer, FoldAnswers
 
 PLATEAU_START = 0.95
 """A plateau begins once this share of the final objective is there ..."""
@@ -331,16 +331,14 @@ def choose_models(
     return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
 
 
-def losses_on_folds(validated: FoldAnswers, item: int, share: str, n_targets: int) -> np.ndarray:
-    """Return the losses of an item's prefixes by fold, (M, n_folds).
+def loss_of(answer: Answer, share: str, n_targets: int) -> np.ndarray:
+    """Return the losses of prefixes (M,) on a fold.
 
     Several targets have no common unit: theirs are the shares that are not explained.
     """
     if n_targets > 1:
-        unexplained = 1.0 - validated.values(item, share)
-        if np.isfinite(unexplained).all():
-            return unexplained
-    return validated.values(item, LOSS_OF[share])
+        return 1.0 - answer[share]
+    return answer[LOSS_OF[share]]
 
 
 def where_to_stop(
@@ -378,10 +376,8 @@ def where_to_stop(
     }
 
 
-def honest_at_stop(
-    candidates: Sequence[Candidate], validated: FoldAnswers, share: str
-) -> list[dict[str, Any]]:
-    """Return what is explained of each fold by what all the other folds choose.
+def honest_at_stop(candidates: Sequence[Candidate], validated: FoldAnswers) -> np.ndarray:
+    """Return what is explained of each fold by what all the other folds choose, (n_folds,).
 
     That is over all candidates and all their prefixes: what a fold chose does not report of it.
     """
@@ -390,26 +386,20 @@ def honest_at_stop(
     for fold, (number, prefix) in enumerate(choices):
         losses[fold] = candidates[number].losses[prefix, fold]
         whole[fold] = candidates[number].losses[0, fold]
-    values = explained_by_fold(losses, whole, validated.weight)
-    return entries_of(validated, share, values)
-
-
-def entries_of(validated: FoldAnswers, share: str, values: np.ndarray) -> list[dict[str, Any]]:
-    """Return what ``metrics.json`` says of a share by fold."""
-    pairs = zip(validated.folds, values.tolist(), strict=True)
-    return [{"fold": fold, share: number_or_none(value)} for fold, value in pairs]
+    return explained_by_fold(losses, whole, validated.weight)
 
 
 def at_stop(
     validated: FoldAnswers, share: str, rule: int, spent: float, grid: np.ndarray
-) -> list[dict[str, Any]]:
-    """Return what the model where predictions stop explains of each fold, from the others.
+) -> np.ndarray:
+    """Return what the model where predictions stop explains of each fold, (n_folds,).
 
     It is what the rule of this number affords: the first one at one of the costs of `grid`, others,
     of sets, at the last.
     """
     place = longest_affordable(grid, spent) if rule == 0 else 0
-    return entries_of(validated, share, validated.values(rule, share)[place - 1])
+    values: np.ndarray = validated.values(rule, share)[place - 1]
+    return values
 
 
 def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.glm import MOST_GUIDED, GlmPath, fitted, guide_of
 from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, GlmRows, View
 from distfms.methods.sequence.options import TREES, OrderRule
-from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
+from distfms.methods.sequence.problem import Ladder, LeftOut, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.sample import TrainingRows, TreeRows, TreeSource, fit_weight
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
@@ -39,12 +39,12 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A search by a rule, without the rows of a fold (−1: of none)."""
+    """A search by a rule, without the rows of a fold or two."""
 
     procedure: SequenceProcedure
     rule: OrderRule
     problem: SequenceProblem
-    fold: int = -1
+    left_out: LeftOut = -1
 
 
 def by_passes(
@@ -56,7 +56,7 @@ def by_passes(
     between fits: so a search has both the order and its models, and all searches share passes.
     """
     procedure = next(iter(searches.values())).procedure
-    has_folds = any(search.fold >= 0 for search in searches.values())
+    has_folds = any(search.left_out != -1 for search in searches.values())
     gaps = data.gaps_among(whole.scaling.kept) if has_folds else ()
     design = GlmDesign(procedure.family, procedure.n_outputs, whole.scaling, gaps=gaps)
     guided = design
@@ -76,7 +76,7 @@ def by_passes(
         if design.n_outputs == 1 and len(whole.gram) <= MOST_GUIDED:
             (guided,) = side_by_side([guide_of(whole, View(design, whole.scaling))], sums)
         fittings = (
-            s.procedure.fitting(s.problem, s.rule, View(guided, s.problem.scaling, s.fold))
+            s.procedure.fitting(s.problem, s.rule, View(guided, s.problem.scaling, s.left_out))
             for s in searches.values()
         )
         fits_of_all = fitted(fittings, sums)
@@ -135,23 +135,19 @@ def with_trees(
 ) -> dict[Key, TreePath]:
     """Return the paths of searches with trees at prefixes, each fitted by a task of its own."""
     spans = spans_of(data.plan)
-    prefixes = dict[Key, list[int]]()
-    tasks = dict[Key, list[Any]]()
+    tasks = dict[Key, dict[int, Any]]()
     for key, search in searches.items():
         path = paths[key]
         ladder = search.procedure.ladder if search.rule.budget is None else Ladder(())
-        prefixes[key] = ladder.of_path(path.spent)
-        features = [features_of(path, n_groups, spans) for n_groups in prefixes[key]]
-        tasks[key] = [(of_prefix, search.fold) for of_prefix in features]
-    new = [task for task in dict.fromkeys(chain(*tasks.values())) if task not in data.fitted]
-    models = run.map(tree_fit(data), new, "Fitting trees")
-    texts = dict(data.fitted)
-    for task, model in zip(new, models, strict=True):
-        texts[task] = model.text
+        tasks[key] = {}
+        for n_groups in ladder.of_path(path.spent):
+            tasks[key][n_groups] = (features_of(path, n_groups, spans), search.left_out)
+    new = list(dict.fromkeys(chain(*(of_path.values() for of_path in tasks.values()))))
+    models = dict(zip(new, run.map(tree_fit(data), new, "Fitting trees"), strict=True))
     tree_paths = {}
-    for key, numbers in prefixes.items():
-        of_path = [texts[task] for task in tasks[key]]
-        tree_paths[key] = tree_path(paths[key], numbers, of_path, spans)
+    for key, of_path in tasks.items():
+        texts = [models[task].text for task in of_path.values()]
+        tree_paths[key] = tree_path(paths[key], list(of_path), texts, spans)
     return tree_paths
 
 

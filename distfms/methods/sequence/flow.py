@@ -14,7 +14,7 @@ from distfms.methods.frame.tuning import choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
 from distfms.methods.sequence.class_figures import chosen_rule, report_of
-from distfms.methods.sequence.data import SequenceData, step_entries
+from distfms.methods.sequence.data import step_entries
 from distfms.methods.sequence.evaluate import (
     NATURAL,
     SequenceCurve,
@@ -25,7 +25,7 @@ from distfms.methods.sequence.evaluate import (
     compared,
     honest_at_stop,
     kept_prefixes,
-    losses_on_folds,
+    loss_of,
     taken,
     timeliness,
     values_of,
@@ -35,11 +35,12 @@ from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.learners import Asked, ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.pairs import candidates_of
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.race import with_kind
 from distfms.methods.sequence.read import read_data
 from distfms.methods.sequence.reference import REFERENCE, Reference, beside_sequence, fit_reference
-from distfms.methods.sequence.ridge_choice import rivals_of, with_ridge
+from distfms.methods.sequence.ridge_choice import with_ridge
 from distfms.methods.sequence.stages import learn_stopping
 from distfms.methods.sequence.trees import TreePath
 from distfms.stats.base import HELD_OUT, Members, number_or_none, over_folds
@@ -71,7 +72,9 @@ def sequence(run: Run, job: Job) -> Finished:
     if form.has_reference and data.rows is not None:
         reference = run.step("reference", lambda: fit_reference(run, learner_of(run, job, data)))
     job, data = with_kind(run, job, data, reference)
-    job, tuning = with_tuned(run, job, data)
+    on_folds = learner_of(run, job, data).on_folds
+    options, tuning = choose_options(run, job, data.statistics, data.procedure, on_folds)
+    job = replace(job, options=options)
     learner = learner_of(run, job, data)
 
     def orders_found() -> dict[str, Any]:
@@ -83,9 +86,8 @@ def sequence(run: Run, job: Job) -> Finished:
     outline = next(iter(orders.values())).outline
     models = learner.models(orders)
     evaluated = run.step("evaluate", lambda: evaluate(learner, models, reference))
-    models = with_shares(models, evaluated["shares"])
-    metrics = evaluated["metrics"]
-    metrics, stopping = with_stopping(learner, models, metrics)
+    models = replace(models, paths={**models.paths, **evaluated["trees"]})
+    metrics, stopping = with_stopping(learner, models, evaluated["metrics"])
     return Finished(
         selection=selection_of(learner, form, outline, models.paths),
         **model_of(learner, models.paths, metrics, stopping),
@@ -96,44 +98,25 @@ def sequence(run: Run, job: Job) -> Finished:
     )
 
 
-# --- options and learners -------------------------------------------------------------------------
-
-
-def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, Any] | None]:
-    """Return the job with the best options of a grid, and the comparison; step ``tune``."""
-    evaluate = learner_of(run, job, data).on_folds
-    options, tuning = choose_options(run, job, data.statistics, data.procedure, evaluate)
-    return replace(job, options=options), tuning
-
-
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def with_shares(models: Models, shares: Mapping[str, np.ndarray]) -> Models:
-    """Return models whose paths of trees say what they explain of the training rows."""
-    paths = dict(models.paths)
-    for name, values in shares.items():
-        paths[name] = replace(paths[name], share=values)
-    return replace(models, paths=paths)
-
-
 def evaluate(learner: Learner, models: Models, reference: Reference | None) -> dict[str, Any]:
-    """Return the content of ``metrics.json``, and what trees explain of the training rows."""
+    """Return the content of ``metrics.json``, and paths of trees with what they explain."""
     others = dict[str, Asked]()
     if reference is not None and reference.whole_model is not None:
         # Where knots were chosen since, a number is in another row of a batch.
-        trees = replace(reference.whole_model, spans=spans_of(learner.data.plan))
-        others[REFERENCE] = (trees, [HELD_OUT])
+        on_all = replace(reference.whole_model, spans=spans_of(learner.data.plan))
+        others[REFERENCE] = (on_all, [HELD_OUT])
     scores = learner.scores(models, others)
     share = learner.procedure.share
-    shares = dict[str, np.ndarray]()
+    trees = dict[str, TreePath]()
     for name, path in models.paths.items():
         if isinstance(path, TreePath):
             of_prefixes = scores.curves["train", name][share]
-            shares[name] = of_prefixes[path.fitted]
-    models = with_shares(models, shares)
-    metrics = metrics_of(learner, models, scores, reference)
-    return {"metrics": metrics, "shares": shares}
+            trees[name] = replace(path, share=of_prefixes[path.fitted])
+    models = replace(models, paths={**models.paths, **trees})
+    return {"metrics": metrics_of(learner, models, scores, reference), "trees": trees}
 
 
 def metrics_of(
@@ -141,7 +124,6 @@ def metrics_of(
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
     rules = learner.rules
-    job = learner.job
     folds = scores.folds
     path = models.paths[rules.chosen.name]
     share = learner.procedure.share
@@ -163,23 +145,30 @@ def metrics_of(
     }
     if folds is not None:
         add_validation(budgets, folds, share, grid)
-    is_tuned = job.tune is not None and "max_groups" in job.tune.grid
+    tune = learner.job.tune
+    is_tuned = tune is not None and "max_groups" in tune.grid
     candidate = candidate_of(learner, path, folds)
     weights = () if folds is None else folds.weight
     alpha = content["alpha"]["alpha"]
     stop = where_to_stop(path, grid, alpha, candidate, weights, is_tuned)
-    stop = choose_models(path, content, job.options.budget, stop)
-    content["stop"] = stop
+    stop = choose_models(path, content, learner.job.options.budget, stop)
+    candidates = list[Candidate]()
+    if candidate is not None and stop["rule"] == "one_standard_error":
+        candidates = candidates_of(learner, candidate, grid)
     if folds is not None:
-        of_folds = scores_at_stop(learner, path, folds, stop, candidate)
-        content["folds_at_stop"] = of_folds
-        shares = np.array([entry[share] for entry in of_folds], dtype=float)
+        if candidates:
+            shares = honest_at_stop(candidates, folds)
+        else:
+            shares = at_stop(folds, share, *chosen_rule(learner, path, stop), grid)
+        of_folds = zip(folds.folds, shares.tolist(), strict=True)
+        content["folds_at_stop"] = [{"fold": k, share: number_or_none(v)} for k, v in of_folds]
         mean = over_folds(shares, weights).mean
-        content["stop"] = {**stop, "validation": {share: number_or_none(mean)}}
+        stop = {**stop, "validation": {share: number_or_none(mean)}}
+    content["stop"] = stop
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores, last)
     if isinstance(learner, ByRows):
-        content |= report_of(learner, models, scores, content["stop"], candidate)
+        content |= report_of(learner, models, scores, stop, candidates)
     return content
 
 
@@ -187,26 +176,13 @@ def candidate_of(learner: Learner, path: Path, folds: FoldAnswers | None) -> Can
     """Return the losses of the chosen sequence on folds; None where these do not tell."""
     if folds is None:
         return None
-    n_targets = len(learner.data.form.roles.target)
-    losses = losses_on_folds(folds, 0, learner.procedure.share, n_targets)[:-1]
+    procedure = learner.procedure
+    n_targets = len(procedure.target_names)
+    of_folds = [loss_of(answer, procedure.share, n_targets) for answer in folds.answers[0]]
+    losses = np.stack(of_folds, axis=-1)[:-1]
     if not np.isfinite(losses).all():
         return None
-    return Candidate(losses, grid_of(learner.procedure.grid(path)))
-
-
-def scores_at_stop(
-    learner: Learner,
-    path: Path,
-    folds: FoldAnswers,
-    stop: Mapping[str, Any],
-    candidate: Candidate | None,
-) -> list[dict[str, Any]]:
-    """Return what is explained of each fold where predictions stop, which it did not choose."""
-    share = learner.procedure.share
-    if stop["rule"] == "one_standard_error" and candidate is not None:
-        return honest_at_stop([candidate, *rivals_of(learner.data, candidate)], folds, share)
-    which = chosen_rule(learner, path, stop)
-    return at_stop(folds, share, *which, learner.procedure.grid(path))
+    return Candidate(losses, grid_of(procedure.grid(path)))
 
 
 def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceCurve]:

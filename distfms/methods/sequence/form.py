@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,6 +42,8 @@ from distfms.spec import Grid
 MOST_ROWS, MOST_COLUMNS = 10**6, 10**3
 #: Rows, and numbers in them, of the sample: the trees of `model: auto` are fitted to these.
 SAMPLED_ROWS, SAMPLED_VALUES = 100_000, 20_000_000
+#: Rows up to which folds choose by models without two of them; see `choose.chosen_without`.
+FEW_ROWS = 1_000
 #: Products in the co-moments of splines that make these take seconds, and of other families' fits.
 _MOST_PRODUCTS, _MOST_OF_FITS = 1e11, 1e9
 #: Largest statistics of splines that only put groups in order.
@@ -90,6 +93,7 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         folds_cost=not options.by_statistics,
         for_actors=partial(form.for_actors, len(rules.searched)),
         candidates=form.candidates,
+        n_pairs=form.n_pairs,
         passes=form.passes,
     )
 
@@ -219,6 +223,16 @@ class SequenceForm(RowForm):
     def is_in_memory(self) -> bool:
         """Whether all rows are kept in memory, and count alike whatever their age."""
         return self.sample_share >= 1.0 and not self.inputs.by_age
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of folds without which candidates are fitted, too, where rows are few; else 0."""
+        section = self.inputs.section
+        is_few = self.inputs.train.n_rows * (1 - section.test) <= FEW_ROWS
+        is_there = self.is_in_memory or self.options.by_statistics
+        if section.folds < 3 or not (is_few and is_there):
+            return 0
+        return math.comb(section.folds, 2)
 
     @property
     def is_small(self) -> bool:

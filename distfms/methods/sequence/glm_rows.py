@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.methods.sequence.problem import Scaling
+from distfms.methods.sequence.problem import LeftOut, Scaling
 from distfms.solve.losses import FAMILIES, Family
 from distfms.stats.sums import Sums
 
@@ -31,13 +31,13 @@ class GlmRows:
 
 @dataclass(frozen=True, eq=False)
 class GlmModel:
-    """What a pass is to evaluate: weights (d + 1, P), intercept last, on all rows but a fold's.
+    """What a pass is to evaluate: weights (d + 1, P), intercept last, on all rows but of folds.
 
     A model `with_hessian` is asked about alone.
     """
 
     weights: np.ndarray
-    left_out: int = -1
+    left_out: LeftOut = -1
     with_hessian: bool = False
 
 
@@ -88,7 +88,7 @@ class GlmDesign:
         weights = np.concatenate([model.weights for model in models], axis=1)
         intercepts = weights[-1][:, np.newaxis]
         slopes = weights[:-1]
-        left_out = np.array([[model.left_out] for model in models])
+        left_out = np.array([np.broadcast_to(model.left_out, 2) for model in models])
         total = np.zeros(n_models)
         loss = np.zeros(n_models)
         gradient = np.zeros_like(weights)
@@ -99,7 +99,7 @@ class GlmDesign:
         for start in range(0, rows.values.shape[1], size):
             part = slice(start, start + size)
             values = rows.values[:, part]
-            is_kept = rows.fold[part] != left_out
+            is_kept = (rows.fold[part] != left_out[..., np.newaxis]).all(axis=1)
             weight = np.where(is_kept, rows.weight[part], 0.0)
             scores = slopes.T @ values + intercepts
             eta = scores.reshape(n_models, n_outputs, -1).swapaxes(0, 1)
@@ -131,12 +131,12 @@ class GlmDesign:
 
 
 class View:
-    """The rows in memory, without those of a fold (−1: all), as columns of another scaling.
+    """The rows in memory, without those of a fold or two, as columns of another scaling.
 
     That of the rows without a fold differs from that of all rows.
     """
 
-    def __init__(self, design: GlmDesign, scaling: Scaling, left_out: int = -1) -> None:
+    def __init__(self, design: GlmDesign, scaling: Scaling, left_out: LeftOut = -1) -> None:
         self.design = design
         self.left_out = left_out
         whole = design.scaling

@@ -84,21 +84,24 @@ def pooled(answers: FoldAnswers, share: str) -> FoldAnswers:
         of_folds = answers.answers[item]
         if not of_folds or share not in of_folds[0]:
             return {}
-        losses = answers.values(item, loss)
-        if loss == "deviance" and are_of_one_class(of_folds):
-            losses = np.tile(losses[0], (len(losses), 1))
+        losses = losses_of(of_folds, loss)
         return {loss: losses, share: explained_by_fold(losses, losses[0], answers.weight)}
 
     return answers.with_values(pooled_of)
 
 
-def are_of_one_class(of_folds: Sequence[Answer]) -> bool:
-    """Return whether all rows of the folds are of the most frequent class.
+def losses_of(of_folds: Sequence[Answer], name: str) -> np.ndarray:
+    """Return the losses (M, n_folds) of models of prefixes, from their measures.
 
-    The rows of the other are then all in a fold without which there is no model. What is always
-    sure of the first has the least deviance, so that these rows tell nothing of any model.
+    Where all rows of the folds are of the most frequent class, those of the other are all in a fold
+    without which there is no model. What is always sure of the first has the least deviance, so
+    that these rows tell nothing of any model: all losses are that of no group.
     """
-    return all("accuracy" in answer and answer["accuracy"][0] == 1.0 for answer in of_folds)
+    losses = np.stack([answer[name] for answer in of_folds], axis=-1)
+    is_sure = [answer.get("accuracy", (0.0,))[0] == 1.0 for answer in of_folds]
+    if name == "deviance" and all(is_sure):
+        losses = np.tile(losses[0], (len(losses), 1))
+    return losses
 
 
 def few_rows(sums: LossSums, rows: str) -> str:

@@ -15,28 +15,19 @@ from distfms.methods.frame.cross_validation import Fold, FoldWork
 from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.frame.moments import Solved
 from distfms.methods.frame.outcomes import Numbers
-from distfms.methods.sequence.choice import CLASS_MEASURES
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
 from distfms.methods.sequence.fits import Key, Search, by_passes, with_trees
-from distfms.methods.sequence.judged import (
-    LOSS_OF,
-    PrefixScores,
-    are_of_one_class,
-    measures_of,
-    pooled,
-)
+from distfms.methods.sequence.judged import LOSS_OF, PrefixScores, losses_of, measures_of, pooled
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.rules import Rules
 from distfms.report.formatting import percent
-from distfms.stats.base import HELD_OUT, Folded, merge_tree
+from distfms.stats.base import HELD_OUT, merge_tree
 from distfms.stats.folds import Answer, FoldAnswers
 
-#: Sequences of models that one pass judges.
-JUDGED = 128
 #: Most scores of a row with which a pass tells classes apart by every prefix.
 _MOST_DETAILED = 12
 
@@ -130,6 +121,18 @@ class Learner(ABC):
         work = FoldWork.of_job(self.job, None, (), [self.procedure])
         return list(work.folds(self.data.statistics))
 
+    def ordered(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
+        """Return the paths of searches, with linear models."""
+        procedure = self.procedure
+        gains: Mapping[Any, Any] = self.data.gains
+        searches = {
+            key: replace(s, procedure=replace(s.procedure, gains=gains.get(s.left_out, ())))
+            for key, s in searches.items()
+        }
+        if procedure.family == "gaussian":
+            return {k: s.procedure.search(s.problem, s.rule) for k, s in searches.items()}
+        return by_passes(self.run, self.data, procedure.problem_on(self.whole), searches)
+
     @cached_property
     def judge(self) -> Judge:
         """What measures models on rows.
@@ -187,24 +190,17 @@ class Learner(ABC):
         return at_prefix
 
     def judged(self, asked: Mapping[Key, Asked]) -> dict[Key, LossSums]:
-        """Judge models on folds, or on held-out rows: in memory, or by one pass for `JUDGED`."""
+        """Judge models on folds, or on held-out rows: in memory, or by one pass."""
         data = self.data
-        if data.memory is not None and not self.judge.cutoffs:
+        if not asked or (data.memory is not None and not self.judge.cutoffs):
             return {key: self.judged_here(*question) for key, question in asked.items()}
         questions = {}
         for key, (models, parts) in asked.items():
             scores = PrefixScores(models)
             questions[key] = self.judge.question(scores, parts, scores.n_scores)
         source = partial(data.form.source, data.plan)
-        by_part = dict[Key, Folded[LossSums]]()
-        in_order = list(questions.items())
-        for start in range(0, len(in_order), JUDGED):
-            together = in_order[start : start + JUDGED]
-            by_part |= Judge.by_pass(self.run, source, dict(together))
-        sums = {}
-        for key, of_parts in by_part.items():
-            sums[key] = merge_tree(of_parts.parts)
-        return sums
+        by_part = Judge.by_pass(self.run, source, questions)
+        return {key: merge_tree(of_parts.parts) for key, of_parts in by_part.items()}
 
     def measures_of(self, sums: LossSums) -> dict[str, np.ndarray]:
         """Return the measures of models of prefixes; see `judged.measures_of`."""
@@ -218,18 +214,14 @@ class Learner(ABC):
         return pooled(answers, self.procedure.share)
 
     def judged_here(
-        self,
-        models: PrefixModels,
-        parts: Sequence[int],
-        data: SequenceData | None = None,
-        judge: Judge | None = None,
+        self, models: PrefixModels, parts: Sequence[int], data: SequenceData | None = None
     ) -> LossSums:
         """Judge models on the rows in memory of folds, or on held-out ones; not as rankings."""
         data = data or self.data
         assert data.sample is not None
         scores = PrefixScores(models)
         rows = data.sample.rows_of(data.plan, parts)
-        return (judge or self.judge).of_rows(scores, rows, scores.n_scores)
+        return self.judge.of_rows(scores, rows, scores.n_scores)
 
 
 class ByStatistics(Learner):
@@ -295,7 +287,7 @@ class ByRows(Learner):
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
-        return self._ordered(self._of_rules())
+        return self.ordered(self._of_rules())
 
     def models(self, orders: Mapping[str, Any]) -> Models:
         """Return the models of these paths, and those without each fold; step ``models``."""
@@ -330,35 +322,21 @@ class ByRows(Learner):
         folds = self.solved(models).on_folds(self.run, self.job, evaluate=answers)
         return Scores(curves, folds, sums)
 
-    def measures_at(
-        self, procedure: SequenceProcedure, budgets: Sequence[float]
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def losses_at(self, procedure: SequenceProcedure, budgets: Sequence[float]) -> np.ndarray:
         """Return the losses of no group and of what budgets pay for, (1 + n_budgets, n_folds).
 
-        In the order of the first rule, searched and fitted without each fold. Also the
-        `CLASS_MEASURES` of these models, where the target has classes.
+        In the order of the first rule, searched and fitted without each fold.
         """
         fitting = procedure.scored_at(np.array(budgets))
+        fitting = replace(fitting, ladder=replace(fitting.ladder, to_end=False))
         paths = self._without_folds([(fitting, fitting.rules[0])])
         name = LOSS_OF[fitting.share]
         of_folds = []
         for (fold, _), path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
-            of_folds.append(self.measures_in_detail(path.models_at(prefixes), fold))
-        losses = np.stack([measures[name] for measures in of_folds], axis=-1)
-        if are_of_one_class(of_folds):
-            losses = np.tile(losses[0], (len(losses), 1))
-        classes = {}
-        if self.data.classes is not None:
-            for measure in CLASS_MEASURES:
-                classes[measure] = np.stack([own[measure] for own in of_folds], axis=-1)
-        return losses, classes
-
-    def measures_in_detail(self, models: PrefixModels, fold: int) -> dict[str, np.ndarray]:
-        """Return the measures of models on a fold in memory; of classes, too, of all models."""
-        judge = replace(self.judge, in_detail=slice(None))
-        sums = self.judged_here(models, [fold], judge=judge)
-        return measures_of(judge, sums, self.data.class_shares)
+            sums = self.judged_here(path.models_at(prefixes), [fold])
+            of_folds.append(self.measures_of(sums))
+        return losses_of(of_folds, name)
 
     # --- paths ---
 
@@ -371,22 +349,11 @@ class ByRows(Learner):
             for number, (procedure, rule) in enumerate(asked):
                 problem = procedure.problem_on(fold)
                 searches[fold.number, number] = Search(procedure, rule, problem, fold.number)
-        return self._refitted(searches, self._ordered(searches))
+        return self._refitted(searches, self.ordered(searches))
 
     def _of_rules(self) -> dict[str, Search]:
         procedure, problem = self.procedure, self.procedure.problem_on(self.whole)
         return {rule.name: Search(procedure, rule, problem) for rule in procedure.rules}
-
-    def _ordered(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
-        """Return the paths of searches, with linear models."""
-        procedure, gains = self.procedure, self.data.gains
-        searches = {
-            key: replace(s, procedure=replace(s.procedure, gains=gains.get(s.fold, ())))
-            for key, s in searches.items()
-        }
-        if procedure.family == "gaussian":
-            return {k: s.procedure.search(s.problem, s.rule) for k, s in searches.items()}
-        return by_passes(self.run, self.data, procedure.problem_on(self.whole), searches)
 
     def _refitted(self, searches: Mapping[Key, Search], paths: Mapping[Key, Any]) -> dict[Key, Any]:
         """Return the paths with the models that are asked for."""

@@ -20,6 +20,9 @@ from distfms.solve.gram import standardised_gram
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 
+#: A fold, or two, whose rows a model does not learn from; −1 for none.
+LeftOut = int | tuple[int, int]
+
 #: Names in a note.
 _NAMES_SAID = 12
 
@@ -224,7 +227,7 @@ _FEW = 12
 
 @dataclass(frozen=True)
 class Ladder:
-    """Prefixes with models of their own; the whole sequence is always one of them.
+    """Prefixes with models of their own; `to_end`, the whole sequence is always one of them.
 
     `prefixes` are numbers of groups, ``auto``: 1 to 12, 14, 16, 18, 20, 22, …, each 1.125 times
     the one before; or ``few``: all of 12, of more about ten that grow by the same factor, and what
@@ -234,6 +237,7 @@ class Ladder:
     prefixes: Literal["auto", "few"] | tuple[int, ...] = "auto"
     costs: tuple[float, ...] | None = None
     budgets: tuple[float, ...] = ()
+    to_end: bool = True
 
     def ends_at(self, length: int, n_groups: int, spent: float, cost: float) -> bool:
         """Return whether a prefix of so many groups, with its cost and that of the next, is one."""
@@ -250,7 +254,8 @@ class Ladder:
         next_costs = np.diff(spent, append=np.inf)
         lengths = []
         for length, (total, cost) in enumerate(zip(spent, next_costs, strict=True), 1):
-            if length == n_groups or self.ends_at(length, n_groups, total, cost):
+            is_end = self.to_end and length == n_groups
+            if is_end or self.ends_at(length, n_groups, total, cost):
                 lengths.append(length)
         return lengths
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.errors import DataError
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
@@ -22,6 +23,7 @@ from distfms.methods.sequence.problem import (
     Path,
     SequenceOutline,
     SequenceProblem,
+    outline_from_comoments,
     problem_from_comoments,
 )
 from distfms.methods.sequence.sparse import sparse_sequence
@@ -96,13 +98,11 @@ class SequenceProcedure(Procedure):
 
     def learnable(self, train: Members) -> bool:
         """Return whether all targets vary, and some column does."""
-        constant = train["moments"].constant_columns()
-        n = len(self.feature_names)
-        if self.least_scale is not None:
-            moments = train["moments"]
-            variance = np.diagonal(moments.comoment)[:n] / moments.weight
-            constant[:n] |= np.sqrt(np.clip(variance, 0.0, None)) < self.least_scale
-        return not (constant[:n].all() or constant[n:].any())
+        try:
+            outline_from_comoments(train["moments"], **self.posed)
+        except DataError:
+            return False
+        return True
 
     def problem(self, train: Members) -> SequenceProblem:
         """Return the selection problem of some rows."""
@@ -179,7 +179,7 @@ class SequenceProcedure(Procedure):
         return path, path.held_out(fold.held_out["moments"])
 
     def score(
-        self, problem: SequenceProblem, path: SequencePath, held_out: Members, budgets: np.ndarray
+        self, problem: Any, path: SequencePath, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Score the longest prefix that each budget affords."""
         return _afforded(path, path.held_out(held_out["moments"]), budgets)

@@ -59,7 +59,7 @@ def with_kind(
     """
     if reference is None:
         return job, data
-    data = replace(data, gains=reference.gains, fitted=reference.fitted)
+    data = replace(data, gains=reference.gains)
     options = job.options
     tuned = () if job.tune is None else job.tune.grid
     has_order = options.criterion is not None or "criterion" in tuned
@@ -68,7 +68,7 @@ def with_kind(
         return job, data
     result = run.step("kind", lambda: Race(run, job, data, reference).result())
     changes = result["options"]
-    rivals = [on_grid(**rival) for rival in result["rivals"]]
+    rivals = list(map(on_grid, result["rivals"]))
     data = replace(data, rivals=rivals, gains=result["gains"])
     job = with_options(job, **changes)
     if "expand" not in changes:
@@ -89,14 +89,14 @@ class Race:
     def result(self) -> dict[str, Any]:
         """Return the options of the best kind, and what the others lose on the grid."""
         on_all, spline_data, spline_ridges = self.all_columns()
-        if self.reference.is_out and LINEAR in on_all:
-            still_in = self.still_in({kind: on_all[kind] for kind in on_all if kind != TREES})
-        else:
-            still_in = self.still_in(on_all)
+        racing = dict(on_all)
+        if self.reference.is_out:
+            racing.pop(TREES, None)
+        still_in = self.still_in(racing)
         is_gaussian = self.job.options.family == "gaussian"
         if SPLINES in still_in and len(still_in) > 1 and is_gaussian:
             spline_ridges = along_order(self.run, self.job, spline_data, spline_ridges)
-        kinds = [kind for kind in on_all if kind in still_in and kind != TREES]
+        kinds = [kind for kind in still_in if kind != TREES]
         if TREES in still_in:
             criterion = self.job.options.criterion or ""
             kinds += {"fr": [BY_FR], GAIN: [BY_GAIN]}.get(criterion, [BY_FR, BY_GAIN])
@@ -122,8 +122,7 @@ class Race:
         self, chosen: str, spline_ridges: Ridges | None, candidates: Mapping[str, Candidate]
     ) -> dict[str, Any]:
         """Return the value of the step."""
-        others = [candidate for kind, candidate in candidates.items() if kind != chosen]
-        rivals = [{"losses": rival.losses, "classes": dict(rival.classes)} for rival in others]
+        rivals = [rival.losses for kind, rival in candidates.items() if kind != chosen]
         gains = dict(self.reference.gains)
         if chosen == BY_GAIN and -1 not in gains:
             gains[-1] = gains_of_all(self.run, self.data)
@@ -180,7 +179,7 @@ class Race:
         learner = learner_of(self.run, job, on_sample(data))
         assert isinstance(learner, ByRows)
         procedure = replace(learner.procedure, ridge=ridge)
-        return on_grid(*learner.measures_at(procedure, self.budgets()))
+        return on_grid(learner.losses_at(procedure, self.budgets()))
 
     def trees_on_grid(self, criterion: str) -> Candidate:
         """Return the losses of LightGBM at the budgets of the grid, in an order of groups."""
@@ -192,11 +191,8 @@ class Race:
         learner = learner_of(self.run, job, on_sample(quick))
         assert isinstance(learner, ByRows)
         procedure = replace(learner.procedure, max_groups=None)
-        losses, classes = learner.measures_at(procedure, self.budgets()[:-1])
-        for measure, of_prefixes in classes.items():
-            of_all = np.array([fold[measure] for fold in self.reference.folds], dtype=float)
-            classes[measure] = np.vstack((of_prefixes, of_all))
-        return on_grid(np.vstack((losses, self.reference.losses)), classes)
+        losses = learner.losses_at(procedure, self.budgets()[:-1])
+        return on_grid(np.vstack((losses, self.reference.losses)))
 
     def budgets(self) -> list[float]:
         """Return the budgets of the grid."""

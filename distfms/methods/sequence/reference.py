@@ -53,8 +53,6 @@ class Reference:
         Mean loss of the constant model.
     gains : mapping of int to tuple of (str, float)
         What they gain by each group, by fold (−1: of all rows).
-    fitted : mapping of (tuple of int, int) to str
-        Their texts, by features and fold, where they learn from all rows.
     validation : mapping
         Measures of the rows of all folds together.
     is_out : bool
@@ -69,7 +67,6 @@ class Reference:
     weights: np.ndarray
     whole: float
     gains: Mapping[int, tuple[tuple[str, float], ...]]
-    fitted: Mapping[tuple[tuple[int, ...], int], str]
     validation: Mapping[str, Any]
     is_out: bool = False
 
@@ -83,8 +80,6 @@ def fit_reference(run: Run, learner: Learner) -> Reference:
     """
     rows = learner.data.rows
     assert rows is not None
-    sample = learner.data.sample
-    assert sample is not None
     n_all = len(rows.fold)
     for size in (*_GROWING, n_all):
         if size >= n_all:
@@ -92,9 +87,8 @@ def fit_reference(run: Run, learner: Learner) -> Reference:
         some = thinned(learner.data, size)
         reference = _fitted_to(run, learner, some)
         if is_behind(run, learner, reference, some):
-            return replace(reference, is_out=True, fitted={})
-    reference = _fitted_to(run, learner, learner.data)
-    return reference if sample.is_all else replace(reference, fitted={})
+            return replace(reference, is_out=True)
+    return _fitted_to(run, learner, learner.data)
 
 
 def is_behind(run: Run, learner: Learner, reference: Reference, data: SequenceData) -> bool:
@@ -145,10 +139,9 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         weights[place] = sums.weight
         entries.append({"fold": number, **_last(measures)})
         all_folds = all_folds.merge(sums)
-    if entries:
-        shares = explained_by_fold(losses[1], losses[0], weights)
-        for entry, explained in zip(entries, shares.tolist(), strict=True):
-            entry[share] = number_or_none(explained)
+    shares = explained_by_fold(losses[1], losses[0], weights)
+    for entry, explained in zip(entries, shares.tolist(), strict=True):
+        entry[share] = number_or_none(explained)
     groups = data.form.groups
     n_trees = [model.n_trees for model in models.values()]
     return Reference(
@@ -158,9 +151,8 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         whole_model=whole.beside_null(spans) if whole and has_held_out else None,
         losses=losses[1],
         weights=weights,
-        whole=float(np.average(losses[0], weights=weights)) if entries else 1.0,
+        whole=float(over_folds(losses[0], weights).mean),
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
-        fitted={(features, number): model.text for number, model in models.items()},
         validation=_last(learner.judge.measures(all_folds)),
     )
 
@@ -217,7 +209,7 @@ def beside_sequence(
     return {
         "n_train": reference.n_train,
         "n_trees": reference.n_trees,
-        "folds": [dict(entry) for entry in reference.folds],
+        "folds": reference.folds,
         "test": of_held_out,
         "validation": {**reference.validation, share: number_or_none(mean)} if folds else {},
         "more": more,

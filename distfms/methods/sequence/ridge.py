@@ -7,7 +7,7 @@ Cholesky factor of C + λI. Neither costs a search.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -106,37 +106,27 @@ def refitted(path: SequencePath, problem: SequenceProblem, ridge: float) -> Sequ
     )
 
 
-@dataclass(frozen=True)
-class RidgesOnFold:
-    """Picklable function from a fold and ridges to the losses of models of all columns."""
-
-    procedure: SequenceProcedure
-
-    def __call__(self, fold: Fold, ridges: Sequence[float]) -> Answer:
-        """Return ``losses`` (n_ridges,)."""
-        problem = self.procedure.problem_on(fold)
-        return {"losses": losses_of_ridges(problem, fold.held_out["moments"], ridges)}
+def on_fold(procedure: SequenceProcedure, fold: Fold, ridges: Sequence[float]) -> Answer:
+    """Return ``losses`` (n_ridges,) of models of all columns."""
+    problem = procedure.problem_on(fold)
+    return {"losses": losses_of_ridges(problem, fold.held_out["moments"], ridges)}
 
 
-@dataclass(frozen=True)
-class RidgesAlongOrder:
-    """Picklable function from a fold and ridges to losses of prefixes of one order.
+def along_order_on_fold(
+    procedure: SequenceProcedure, fold: Fold, ridges: Sequence[float]
+) -> Answer:
+    """Return ``losses`` (n_ridges, 1 + n_budgets), of no group and what budgets pay for.
 
     The order is that of the procedure's first rule, at its ridge.
     """
-
-    procedure: SequenceProcedure
-
-    def __call__(self, fold: Fold, ridges: Sequence[float]) -> Answer:
-        """Return ``losses`` (n_ridges, 1 + n_budgets), of no group and what budgets pay for."""
-        problem = self.procedure.problem_on(fold)
-        path = self.procedure.search(problem, self.procedure.rules[0])
-        prefixes = [0, *grid_of(path.curve_cost)]
-        losses = []
-        for ridge in ridges:
-            again = refitted(path, problem, ridge)
-            losses.append(losses_on(again, fold.held_out["moments"])[prefixes])
-        return {"losses": np.array(losses)}
+    problem = procedure.problem_on(fold)
+    path = fold.once("path", lambda: procedure.search(problem, procedure.rules[0]))
+    prefixes = [0, *grid_of(path.curve_cost)]
+    losses = []
+    for ridge in ridges:
+        again = refitted(path, problem, ridge)
+        losses.append(losses_on(again, fold.held_out["moments"])[prefixes])
+    return {"losses": np.array(losses)}
 
 
 def near(ridge: float, n_columns: int) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from distfms.methods.sequence.learners import learner_of, on_statistics
 from distfms.methods.sequence.options import GAIN, TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.procedure import FIRST_RIDGES, LARGER_RIDGES, RIDGES
-from distfms.methods.sequence.ridge import RidgesAlongOrder, RidgesOnFold, near, ridge_without_folds
+from distfms.methods.sequence.ridge import along_order_on_fold, near, on_fold, ridge_without_folds
 from distfms.stats.base import over_folds
 from distfms.stats.folds import FoldAnswers
 
@@ -51,20 +52,23 @@ class Ridges:
         on_grid_of = {e["ridge"]: np.array(e["on_grid"]) for e in self.tried if "on_grid" in e}
         return {ridge: on_grid(losses) for ridge, losses in on_grid_of.items()}
 
-    def others(self) -> list[Candidate]:
-        """Return the candidates beside the best."""
-        return [candidate for ridge, candidate in self.candidates.items() if ridge != self.ridge]
+    @property
+    def others(self) -> dict[float, Candidate]:
+        """The candidates beside the best."""
+        others = self.candidates
+        others.pop(self.ridge, None)
+        return others
 
 
-def on_grid(losses: np.ndarray, classes: Mapping[str, np.ndarray] | None = None) -> Candidate:
+def on_grid(losses: np.ndarray) -> Candidate:
     """Return a candidate of losses of no group and of what each budget of the grid pays for."""
-    return Candidate(losses, range(1, len(losses)), classes or {})
+    return Candidate(losses, range(1, len(losses)))
 
 
 def rivals_of(data: SequenceData, chosen: Candidate) -> list[Candidate]:
     """Return what the kind and the ridge were chosen among, of the same folds."""
     ridges = data.ridges
-    rivals = [*data.rivals, *([] if ridges is None else ridges.others())]
+    rivals = [*data.rivals, *([] if ridges is None else ridges.others.values())]
     n_folds = chosen.losses.shape[1]
     return [rival for rival in rivals if rival.losses.shape[1] == n_folds]
 
@@ -157,7 +161,7 @@ def losses_of_all_columns(
     procedure = replace(data.procedure(job.options), ladder=Ladder(()))
     is_gaussian = job.options.family == "gaussian"
     if is_gaussian:
-        work = FoldWork.of_job(job, RidgesOnFold(procedure), [ridges], [procedure])
+        work = FoldWork.of_job(job, partial(on_fold, procedure), [ridges], [procedure])
         answers = on_statistics(run, data, work)
     else:
         as_one = replace(procedure, as_one=True, max_groups=None, rules=(OrderRule("random"),))
@@ -181,7 +185,7 @@ def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridge
         rule = OrderRule("fr")
     procedure = replace(procedure, rules=(rule,))
     tried = near(ridges.ridge, len(procedure.feature_names))
-    work = FoldWork.of_job(job, RidgesAlongOrder(procedure), [tried], [procedure])
+    work = FoldWork.of_job(job, partial(along_order_on_fold, procedure), [tried], [procedure])
     answers = on_statistics(run, data, work)
     losses = answers.values(0, "losses")
     number = best_candidate(list(map(on_grid, losses)), ridges.weights)

@@ -64,6 +64,14 @@ def test_a_fold_has_no_part_in_the_choice_that_it_scores(losses, fold):
     assert chosen_without(changed, ONES, fewest)[fold] == choices[fold]
 
 
+@given(arrays(np.float64, (5, 4, 4), elements=st.floats(0, 10, width=32)))
+def test_of_few_rows_what_learned_from_neither_fold_chooses(of_pairs):
+    choices = chosen_without(of_pairs[:, 0], ONES, fewest, of_pairs)
+    for fold, choice in enumerate(choices):
+        others = np.delete(of_pairs[:, :, fold], fold, axis=1)
+        assert choice == fewest(others, ONES[:3])
+
+
 def test_the_choice_among_noise_explains_nothing():
     rng = np.random.default_rng(0)
     plain = []

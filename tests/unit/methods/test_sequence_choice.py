@@ -8,7 +8,6 @@ from distfms.methods.sequence.choice import (
     best_candidate,
     chosen_on_other_folds,
     grid_of,
-    told_by_other_folds,
 )
 
 EVEN = np.ones(5)
@@ -41,21 +40,6 @@ def test_a_fold_that_chose_nothing_reports():
     choices = chosen_on_other_folds(candidates, EVEN)
     assert choices[3] == (0, 5)
     assert choices[0][0] == 1
-
-
-def test_classes_are_told_by_the_kind_that_the_other_folds_choose():
-    first = candidate(0.6)
-    other = candidate(0.6, seed=1)
-    # Fold 3 alone makes the first the better one.
-    other.losses[1:] -= 0.1
-    other.losses[1:, 3] += 0.9
-    of_other = np.arange(30.0).reshape(6, 5)
-    other = Candidate(other.losses, other.grid, {"auroc": of_other})
-    of_first = {"auroc": np.full(5, 0.7), "accuracy": np.full(5, 0.8)}
-    measures = told_by_other_folds([first, other], EVEN, of_first)
-    assert measures["auroc"].tolist() == [0.7, 0.7, 0.7, of_other[5, 3], 0.7]
-    assert measures["accuracy"].tolist() == [0.8] * 5
-    assert of_first["auroc"].tolist() == [0.7] * 5
 
 
 @pytest.mark.parametrize("n_prefixes", [3, 20])

@@ -1,7 +1,5 @@
 """Shares that folds say are explained of rare classes."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -66,8 +64,7 @@ def test_no_group_is_bought_where_a_class_is_in_one_fold():
 def test_each_fold_is_judged_by_what_the_others_spend():
     losses = np.array([[4.0, 4.0, 4.0], [1.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
     folds = FoldAnswers((0, 1, 2), (9, 9, 9), (9.0, 9.0, 9.0), ())
-    learner = SimpleNamespace(procedure=SimpleNamespace(grid=lambda _path: [0.0, 2.0, 5.0]))
     candidate = Candidate(losses, [0, 1, 2])
-    spent = spent_without_folds(learner, None, folds, {"rule": "one_standard_error"}, candidate)  # type: ignore[arg-type]
+    spent = spent_without_folds(np.array([0.0, 2.0, 5.0]), folds, [candidate])
     # Without the first fold, two groups are ahead on both others; else one is within an error.
     assert spent == {0: 5.0, 1: 2.0, 2: 2.0}
