@@ -207,16 +207,20 @@ def explained_by_fold(losses: np.ndarray, whole: np.ndarray, weights: ArrayLike)
     Returns
     -------
     ndarray of shape (…, n_folds)
-        1 − R − (l − R l₀) / l̄₀ with the ratio R = l̄ / l̄₀ of weighted means: a ratio of means to
-        first order (Cochran, "Sampling Techniques", 3rd edition, 1977, Section 2.11). How hard a
-        fold is for the constant does not count where the model is as much better there. NaN where
-        there is nothing to explain.
+        1 − R − (l − R l₀) / clip(l₀, l̄₀/2, l̄₀), about their mean, with the ratio R = l̄ / l̄₀ of
+        weighted means: a ratio of means to first order (Cochran, "Sampling Techniques", 3rd
+        edition, 1977, Section 2.11). How hard a fold is for the constant does not count where the
+        model is as much better there. Folds that are easy for it differ as by their own ratios,
+        within bounds, as the folds' models share rows and differ less than models of other rows
+        (Bengio and Grandvalet, 2004). NaN where there is nothing to explain.
     """
     of_whole = over_folds(whole, weights).mean
     of_losses = over_folds(losses, weights).mean
     share = explained(of_losses, of_whole)[..., np.newaxis]
-    away = losses - (1.0 - share) * whole
-    return share - away / of_whole
+    scale = np.clip(whole, 0.5 * of_whole, of_whole)
+    away = (losses - (1.0 - share) * whole) / scale
+    centre = over_folds(away, weights).mean[..., np.newaxis]
+    return share - (away - centre)
 
 
 def number_or_none(value: Any) -> float | None:
