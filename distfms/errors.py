@@ -73,7 +73,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     lowered = {other.lower(): other for other in names}
-    if near := difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6):
+    if near := difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.65):
         return f" Did you mean {lowered[near[0]]!r}?"
     listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
     return f" Choose from {listed}." if names else ""

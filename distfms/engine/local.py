@@ -24,6 +24,8 @@ from distfms.engine.tasks import LostError, Task
 from distfms.errors import EngineError
 
 _END_S = 5.0
+#: Of the processes that are started here, until they have begun.
+_NAME = "distfms-beginning"
 
 
 class LocalExecutor(Executor):
@@ -38,6 +40,8 @@ class LocalExecutor(Executor):
     name = "local"
 
     def __init__(self, workers: int | None = None, processes: bool = False) -> None:
+        if multiprocessing.current_process().name == _NAME:
+            raise EngineError(_UNGUARDED)
         super().__init__()
         self.workers = workers or n_processors()
         self.processes = processes
@@ -125,7 +129,7 @@ class _Process:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, inner = context.Pipe()
-        self._process = context.Process(target=_serve, args=(inner,), daemon=True)
+        self._process = context.Process(target=_serve, args=(inner,), name=_NAME, daemon=True)
         self._has_begun = False
         #: Puts the questions to a process that is a seat.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="distfms-seat")
@@ -167,6 +171,7 @@ _UNGUARDED = (
 
 def _serve(pipe: Connection) -> None:
     """Answer questions, in a process: interrupts are the driver's business."""
+    multiprocessing.current_process().name = "distfms"  # it has begun
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_driver, daemon=True).start()
     host = Host()

@@ -232,7 +232,10 @@ def checked_stop(
         raise SpecError(f"stop is {stop!r}; choose from 'rows' and 'prefix'.")
     if stop != "rows":
         if mean_budget is not None or confidence is not None:
-            raise SpecError("A mean budget, or a confidence, is for rows that stop: set stop=rows.")
+            raise SpecError(
+                "A mean budget, or a confidence, is for rows that stop one by one: `--stop rows`, "
+                "or stop='rows' in Python."
+            )
         return None
     if mean_budget is not None and confidence is not None:
         raise SpecError("Rows stop by a mean budget or by a confidence: give one of them.")

@@ -125,7 +125,7 @@ def predict_file(
             tables = _in_order(executor, predict, dataset.partitions)
             counts = _write_file(tables, target)
     of_model = f"; {files.called}" if files.called.startswith(PREFIX) else ""
-    columns = ", ".join(predictor.columns)
+    columns = ", ".join(predictor.columns) or "none"
     lines = [
         f"{counted(dataset.n_rows, 'prediction')} in {out} (columns read: {columns}{of_model})"
     ]

@@ -126,11 +126,12 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
     others = [fewest(of_pairs[:, k], [j for j in range(3) if j != k])[0] for k in range(3)]
     honest = losses[range(3), others]
     nulls = losses[:, 0]
-    left = share @ honest / (share @ nulls)
+    mean = share @ nulls
+    left = share @ honest / mean
     of_folds = metrics["folds_at_stop"]
     assert [own["fold"] for own in of_folds] == [0, 1, 2]
     scores = [1 - own["explained_variance"] for own in of_folds]
-    away = (honest - left * nulls) / np.clip(nulls, share @ nulls / 2, share @ nulls)
+    away = (honest - left * nulls) / np.clip(nulls, mean / 2, mean)
     np.testing.assert_allclose(scores, left + away - share @ away, rtol=1e-9, atol=1e-12)
     assert stop == {
         "rule": "one_standard_error",

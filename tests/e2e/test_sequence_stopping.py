@@ -124,7 +124,7 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
     # A budget decides which columns can be needed.
     model.predict(frame[["a", "b"]], stop="rows", budget=3.0)
     for wrong, text in (
-        ({"mean_budget": 3.0}, "set stop=rows"),
+        ({"mean_budget": 3.0}, "stop='rows'"),
         ({"stop": "row"}, "choose from"),
         ({"stop": "rows", "confidence": 1.5}, "above 0"),
         ({"stop": "rows", "mean_budget": 3.0, "confidence": 0.9}, "one of them"),

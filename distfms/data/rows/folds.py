@@ -53,8 +53,9 @@ def require_divided(
             "same in all, or leave it out of the spec."
         )
     if n_train < 2:
+        called = rows.removesuffix("s") if n_train == 1 else rows
         raise DataError(
-            f"{place} has {n_train} {rows} to train on (held out: {n_test}); at least 2 are "
+            f"{place} has {n_train} {called} to train on (held out: {n_test}); at least 2 are "
             f"needed. Add {rows}, or lower `data.test`.{together}"
         )
     n_usable = sum(n > 1 for n in folds)

@@ -163,7 +163,8 @@ class FoldPairs:
         self.n_folds = len(self.folds)
         if self.n_folds < 2:
             raise DataError(
-                "Too few rows to choose constants on folds: at least 2 in each of 2 folds."
+                "Too few rows to choose constants on folds: at least 2 are needed in each of 2 "
+                "folds. Add rows."
             )
         whole = merge_tree(self.folds)
         self.n_rows = whole.n_samples

@@ -53,6 +53,8 @@ def test_what_a_script_defines_is_known_elsewhere():
 UNGUARDED = """
 from distfms.engine.local import LocalExecutor
 
+with LocalExecutor(1) as threads:
+    threads.map(print, ["worked"])
 with LocalExecutor(1, processes=True) as executor:
     {}
 """
@@ -66,6 +68,7 @@ def test_script_without_a_guard_is_told_what_it_lacks(work, tmp_path):
     error = ended.stderr.strip().rpartition("\n")[2]
     assert "ended before it began. This happens when a script starts work outside `if" in error
     assert "memory" not in error
+    assert ended.stdout.split() == ["worked"]  # once
 
 
 @pytest.mark.parametrize("number", [0, 1])
