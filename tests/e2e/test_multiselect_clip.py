@@ -74,7 +74,7 @@ def test_files_that_were_copied_later_give_the_same_limits(tmp_path, monkeypatch
     weights = []
     for seconds in (1, 2):
         os.utime(data, (seconds, seconds))
-        folder, *_, manifest = run(data, tmp_path / f"runs of {seconds}")
+        folder, *_, manifest = run(data, tmp_path / str(seconds))
         assert "Judgments are clipped" in notes(manifest)
         weights.append((folder / "weights.npz").read_bytes())
     assert weights[0] == weights[1]

@@ -100,7 +100,7 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
     of_folds, of_null = np.array([losses, nulls])[:, :3]
     mean = of_null @ part
     left = of_folds @ part / mean
-    away = (of_folds - left * of_null) / np.clip(of_null, mean / 2, mean)
+    away = (of_folds - left * of_null) / of_null.clip(mean / 2, mean)
     expected[:3] = 1 - left - away + away @ part
     assert [entry[share] for entry in (*found["folds"], found["test"])] == pytest.approx(
         expected, rel=1e-6
