@@ -184,13 +184,13 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     values = content(folder, "ridge.json")["tried"]
     means = []
     by_ridge = []
-    for ridge in [entry["ridge"] for entry in values]:
+    for entry in values:
         nulls = []
         deviances = []
         for fold in range(3):
             train = parts != fold
             test = parts == fold
-            model = LogisticRegression(C=1 / (ridge * train.sum()), tol=1e-10, max_iter=5000)
+            model = LogisticRegression(C=1 / (entry["ridge"] * train.sum()), tol=1e-10, max_iter=5000)
             model = make_pipeline(StandardScaler(), model).fit(X[train], y[train])
             null = np.log([[(y == k).mean() for k in (3, 5, 9)]] * len(y))
             own = np.searchsorted([3, 5, 9], y)[test]
@@ -198,12 +198,12 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
                 -logs[test][np.arange(test.sum()), own].mean()
                 for logs in (model.predict_log_proba(X), null)
             ]
-            nulls.append(2 * losses[1])
             deviances.append(2 * losses[0])
+            nulls.append(2 * losses[1])
         means.append(part @ deviances)
-        left = means[-1] / (part @ nulls)
-        of_null = np.array(nulls)
-        away = (deviances - left * of_null) / of_null.clip(part @ nulls / 2, part @ nulls)
+        mean = part @ nulls
+        left = means[-1] / mean
+        away = (deviances - left * np.array(nulls)) / np.clip(nulls, mean / 2, mean)
         by_ridge.append(1 - left - away + part @ away)
     np.testing.assert_allclose([entry["loss"] for entry in values], means, 1e-4, atol=1e-4)
     best = int(np.argmin(means))
