@@ -190,7 +190,9 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
         for fold in range(3):
             train = parts != fold
             test = parts == fold
-            model = LogisticRegression(C=1 / (entry["ridge"] * train.sum()), tol=1e-10, max_iter=5000)
+            model = LogisticRegression(
+                C=1 / (entry["ridge"] * train.sum()), tol=1e-10, max_iter=5000
+            )
             model = make_pipeline(StandardScaler(), model).fit(X[train], y[train])
             null = np.log([[(y == k).mean() for k in (3, 5, 9)]] * len(y))
             own = np.searchsorted([3, 5, 9], y)[test]
