@@ -20,8 +20,6 @@ from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
 _SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
-# Those that distributed gives a level and a handler; others inherit them.
-_LOGGERS = ("distributed", "distributed.client")
 
 
 @dataclass(eq=False)
@@ -55,12 +53,15 @@ class DaskExecutor(Executor):
 
     def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
         super().__init__()
+        import distributed  # noqa: F401
+
         self.address = address
         self._patience_s = patience_s
         self._seats: list[_Seat] = []
         self._alive_s = time.monotonic()
         self._silence = ExitStack()
-        self._silence.enter_context(nodes.quiet_logs(*_LOGGERS))
+        # Its import gives these a level and a handler; others inherit them.
+        self._silence.enter_context(nodes.quiet_logs("distributed", "distributed.client"))
         self.client: Any = None
         try:
             self.client = _connect(address, timeout_s)
