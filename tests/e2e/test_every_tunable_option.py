@@ -76,7 +76,7 @@ CASES = {
         {"criterion": "omp-no-whiten", **ORDER, "ridge": 3.0},
     ),
     "logistic": (
-        *("sequence", "flag", "explained_variance", {**SEQUENCE, "family": "logistic"}),
+        *("sequence", "flag", "mse", {**SEQUENCE, "family": "logistic"}),
         {**ORDER, "ridge": 3.0, "criterion": "omp-no-whiten"},
     ),
     # The ridge of these decides about nothing but the order of the groups.
